@@ -23,6 +23,7 @@ import typer
 import wherefrom
 from benchmarks.family_rows import Casts, Row, limited, reason, smallest_reach, verdict
 from benchmarks.tiny import TASKS, model
+from wherefrom import Method
 from wherefrom.errors import ModelError
 
 IDS = [[5, 17, 33, 8, 60, 71, 2], [9, 4, 11, 23, 2]]
@@ -50,7 +51,7 @@ OPEN = {
 }
 
 
-def measure(family: str, task: str) -> Row:
+def measure(family: str, task: str, method: str | Method = "lrp") -> Row:
     """Builds the family, explains two sequences, and looks at the residual."""
     kind = TASKS[task][family]
     kind = kind if isinstance(kind, str) else kind[0]
@@ -65,10 +66,10 @@ def measure(family: str, task: str) -> Row:
     try:
         with limited(300):
             try:
-                found, casts = explained(made, task)
+                found, casts = explained(made, task, method)
             except ModelError:
                 # some families have masks or casts of their own that only float32 can be run with
-                found, casts = explained(made.float(), task)
+                found, casts = explained(made.float(), task, method)
                 note = "all: it cannot be run in float64"
     except Exception as error:
         return Row(family, kind, "not run", note=reason(error))
@@ -78,7 +79,7 @@ def measure(family: str, task: str) -> Row:
     return Row(family, kind, closes, residual, narrow, note)
 
 
-def explained(made: Any, task: str) -> tuple[Any, bool]:
+def explained(made: Any, task: str, method: str | Method) -> tuple[Any, bool]:
     """The explanations of the two sequences, and whether the model casts to float32."""
     explainer = wherefrom.Explainer(made)
     writes = task == "translate" and made.config.is_encoder_decoder
@@ -88,7 +89,7 @@ def explained(made: Any, task: str) -> tuple[Any, bool]:
     # relative to an output near zero even rounding is large: ask for the largest there is
     row = logits[0] if logits.ndim == 2 else logits[0, -1]
     options = {"position": 1} if task == "fill" else {}
-    found = explainer(IDS, target=int(row.abs().argmax()), **options)
+    found = explainer(IDS, method, target=int(row.abs().argmax()), **options)
     return found, casts.narrower
 
 
@@ -271,18 +272,20 @@ def written(path: Path, text: str) -> str:
 def main(
     vision: Annotated[bool, typer.Option("--vision", help="Families that see images.")] = False,
     only: Annotated[str | None, typer.Option(help="Comma-separated family names.")] = None,
+    secant: Annotated[bool, typer.Option(help="Texts by secant, from token 1.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the matrix here.")] = None,
 ) -> None:
     """Prints the matrix."""
     warnings.simplefilter("ignore")
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     wanted = only.split(",") if only else None
+    method = wherefrom.method("secant", root=1) if secant else wherefrom.method("lrp")
     rows = []
     chosen = [(family, "see") for family in sorted(TASKS["see"])] if vision else families()
     for family, task in chosen:
         if wanted is None or family in wanted:
             start = time.perf_counter()
-            row = see(family) if vision else measure(family, task)
+            row = see(family) if vision else measure(family, task, method)
             rows.append(row)
             shown = "" if row.residual is None else f"{row.residual:.1e}"
             took = time.perf_counter() - start
