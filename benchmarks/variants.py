@@ -156,9 +156,9 @@ def of_text(explainer: Any, text: str) -> dict[str, Result]:
     ids = torch.tensor(encoded.ids)
     units = torch.tensor([i for i, unit in enumerate(encoded.units) if not unit.special])
 
-    def masked(present: Tensor) -> Tensor:
+    def masked(present: Tensor, missing: int = unknown) -> Tensor:
         rows = ids.repeat(len(present), 1)
-        rows[:, units] = torch.where(present, ids[units], unknown)
+        rows[:, units] = torch.where(present, ids[units], missing)
         return rows
 
     @torch.no_grad()
@@ -173,7 +173,8 @@ def of_text(explainer: Any, text: str) -> dict[str, Result]:
         return torch.cat([logits(masked(part))[:, target] for part in present.split(256)])
 
     true = shapley_values(value, len(units), BUDGET).values
-    low, high = table[masked(torch.zeros(1, len(units), dtype=torch.bool))], table[ids][None]
+    none = torch.zeros(1, len(units), dtype=torch.bool)
+    low, high = table[masked(none)], table[ids][None]
     found = {
         name: scores(model, torch.cat([low, high]), target, rules)
         for name, rules in VARIANTS.items()
@@ -181,6 +182,10 @@ def of_text(explainer: Any, text: str) -> dict[str, Result]:
     for name, shares in PATHS.items():
         path = torch.cat([low + share * (high - low) for share in shares])
         found[name] = scores(model, path, target, Rules())
+    mask = table[masked(none, explainer.encode(["[MASK]"])[0].ids[1])]
+    of_mask, _ = scores(model, torch.cat([mask, high]), target, Rules())
+    own, gap = found["the rules of secant"]
+    found["mean of [UNK] and [MASK] as references"] = (own + of_mask) / 2, gap
     half = torch.arange(len(units)) % 2 == 0
     (one, gap), (other, _) = (
         scores(model, torch.cat([low, table[masked(side[None])], high]), target, Rules())
