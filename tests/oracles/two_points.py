@@ -38,9 +38,9 @@ class Pair:
         return Pair(self.x + other.x, self.root + other.root, self.parts + other.parts)
 
     def through(self, f) -> "Pair":
-        """An element-wise function: the slope of the secant."""
+        """An element-wise function: the slope of the secant; equal numbers have no parts."""
         y, root = f(self.x), f(self.root)
-        slope = (y - root) / (self.x - self.root)
+        slope = torch.where(self.x == self.root, 0.0, (y - root) / (self.x - self.root))
         return Pair(y, root, self.parts * slope)
 
     def times(self, other) -> "Pair":

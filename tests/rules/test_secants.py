@@ -93,6 +93,26 @@ def test_relevance_is_what_each_unit_contributes(rng, spelling):
             assert {kind for _, kind in result.lines} == {"word", "reference"}
 
 
+def test_splits_go_by_every_second_unit_and_the_other_way_round(rng):
+    model, x, root = GatedBlock("fused"), normal(rng, 1, 5, D), normal(rng, 1, 5, D)
+    inputs = of_tensor(x)
+    split = method("secant", root=root, splits=1)
+    result = split(Case(runner_of(model, inputs), inputs, asked(inputs, 1)))
+    expected = torch.zeros(5, dtype=torch.float64)
+    with torch.no_grad():
+        for side in (0, 1):
+            present = (torch.arange(5) % 2 == side)[:, None]
+            half = torch.where(present, x[0], root[0])
+            for end, start in ((half, root[0]), (x[0], half)):
+                moved = (end != start).any(-1)
+                parts = contributions(model, end, start).parts[:, 1]
+                expected += torch.where(moved, parts, 0.0) / 2
+        at_root, whole = model(root)[0, 1], model(x)[0, 1]
+    exactly(result.values[0], expected)
+    exactly(result.lines["reference", "reference"][0], at_root)
+    exactly(sum(result.lines.values())[0], whole)
+
+
 def test_fused_attention_over_many_keys_is_the_same(rng, monkeypatch):
     model, x, root = GatedBlock("fused"), normal(rng, 1, 5, D), normal(rng, 1, 5, D)
     inputs = of_tensor(x)

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import Function
 from torch.nn import functional as F
 
-from wherefrom.rules.linear import scale
+from wherefrom.rules.linear import Slope, scale
 from wherefrom.rules.offsets import (
     any_offset,
     is_difference,
@@ -23,18 +22,6 @@ from wherefrom.rules.offsets import (
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import mark
 from wherefrom.tracing.tracer import Table, Tracer
-
-
-class _Secant(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return y.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (slope,) = ctx.saved_tensors
-        return gradients[0] * slope, None, None
 
 
 def secant(
@@ -62,9 +49,9 @@ def secant(
         if masked:
             constant = torch.where(x.isinf(), y, at_start)
     source = x if offset is None else rest_of(tracer, x, offset)
-    linear: Tensor = _Secant.apply(source, y, slope)
+    linear: Tensor = Slope.apply(source, y, slope)
     if constant is not None and not masked:
-        set_offset(linear, constant, _Secant.apply(source, y, slope))
+        set_offset(linear, constant, Slope.apply(source, y, slope))
     return linear, constant
 
 

@@ -91,6 +91,20 @@ def bias_of(call: TorchCall) -> Tensor | None:
 _MANY_OUTPUTS = 4096  # from here on it pays to skip outputs without a gradient
 
 
+class Slope(Function):
+    """A value y of x with the gradient of a line through it."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
+        ctx.save_for_backward(slope)
+        return y.detach()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (slope,) = ctx.saved_tensors
+        return (gradients[0] * slope).to(gradients[0].dtype), None, None
+
+
 class _RowsLinear(Function):
     """x Wᵀ + b; the backward pass skips rows and outputs whose gradient is zero.
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from wherefrom.rules.attention import dot_product_of
+from wherefrom.rules.linear import Slope
 from wherefrom.tracing.catalogue import TorchCall, depends_on_input
 from wherefrom.tracing.tags import mark, widened
 from wherefrom.tracing.tracer import Tracer
@@ -85,20 +86,6 @@ class _Softmax(Function):
         return back.to(gradients[0].dtype), None, None, None, None
 
 
-class _LogSum(Function):
-    """A log Σ exp with the slopes L / Σ L."""
-
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, value: Tensor, weights: Tensor) -> Tensor:
-        ctx.save_for_backward(weights)
-        return value.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (weights,) = ctx.saved_tensors
-        return (gradients[0] * weights).to(gradients[0].dtype), None, None
-
-
 def softmax(tracer: Tracer, call: TorchCall) -> Any:
     """The secant of a softmax by logarithmic means."""
     z, out = call["input"], call.run()
@@ -143,7 +130,7 @@ def _log_sum(tracer: Tracer, z: Tensor, axes: tuple[int, ...], keepdim: bool) ->
         (logs0,) = at_root(tracer, logs)
         weights = logarithmic_mean(logs, logs0)
         weights = weights / weights.sum(axes, keepdim=True)
-    value: Tensor = _LogSum.apply(z, total.to(z.dtype), weights)
+    value: Tensor = Slope.apply(z, total.to(z.dtype), weights)
     out: Tensor = value.sum(axes, keepdim=keepdim) if not keepdim else value
     return out
 

@@ -31,7 +31,7 @@ from torch.nn import functional as F
 
 from wherefrom.rules.activation import as_function, out_of_place
 from wherefrom.rules.attention import decomposed
-from wherefrom.rules.linear import in_order, lookup, without_constants
+from wherefrom.rules.linear import Slope, in_order, lookup, without_constants
 from wherefrom.rules.product import Products
 from wherefrom.rules.secant_softmax import (
     at_root,
@@ -46,18 +46,6 @@ from wherefrom.rules.secant_softmax import (
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.tags import einsum_terms, mark, role_of, widened
 from wherefrom.tracing.tracer import Table, Tracer, is_activation
-
-
-class _Slope(Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor, slope: Tensor) -> Tensor:
-        ctx.save_for_backward(slope)
-        return y.detach()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        (slope,) = ctx.saved_tensors
-        return (gradients[0] * slope).to(gradients[0].dtype), None, None
 
 
 def _along(x: Tensor, root: Tensor, part: float = 0.5) -> Tensor:
@@ -88,7 +76,7 @@ def secant(
         points = widened(x.detach()), widened(x0), widened(y), widened(y0)
         closed = _SLOPES.get(name)
         slope = closed(*points) if closed else _ratio(*points, x.dtype, f, whole)
-    out: Tensor = _Slope.apply(x, y, slope)
+    out: Tensor = Slope.apply(x, y, slope)
     return out
 
 
