@@ -131,7 +131,7 @@ def test_unusable_rows_are_named_and_the_rest_is_run(run, tmp_path):
     odd = [",good", "[SEP],bad", "film " * 80 + ",good", "a film,"]
     done = run("--metrics", "activation", rows=[*ROWS, *odd])
     assert done.exit_code == 1, done.output
-    assert done.stderr.endswith("wherefrom: 4 of 8 samples could not be explained.\n")
+    assert done.stderr.endswith("wherefrom: 8 read = 4 evaluated + 4 rejected.\n")
     assert "4 samples" in done.stdout
     assert "left out: sample 4 “[SEP]”: the input has only special tokens." in done.stdout
     table = (tmp_path / "out" / "rejected.csv").read_text(encoding="utf-8").splitlines()

@@ -268,6 +268,25 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def row_sum(read: int, **parts: int) -> str:
+    """What became of the rows that were read; an error if some are missing.
+
+    >>> row_sum(1_011, explained=1_000, rejected=11)
+    '1,011 read = 1,000 explained + 11 rejected'
+    """
+    if read != sum(parts.values()):
+        counts = " + ".join(f"{count:,} {name}" for name, count in parts.items())
+        raise FileError(
+            f"rows were lost: {read:,} were read, but {counts} make {sum(parts.values()):,}.",
+            "Please report this as a bug: the results are incomplete.",
+        )
+    first, *others = parts.items()
+    shown = [first, *((name, count) for name, count in others if count)]
+    return f"{read:,} read = " + " + ".join(
+        f"{count:,} {name.replace('_', ' ')}" for name, count in shown
+    )
+
+
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 

@@ -79,15 +79,16 @@ def test_on_the_command_line(home, tmp_path, command):
     data = TEXTS if command == "explain" else [str(home / "data.csv")]
     done = CliRunner().invoke(app, [command, *data, *out, *options, *model])
     assert done.exit_code == 1, done.output
-    assert "could not be explained" in done.stderr
     if command == "run":
         (row,) = parquet.read_table(tmp_path / "rejected.parquet").to_pylist()
         assert row["id"] == f"data.csv:{ROW}"
+        assert done.stdout.startswith("10 read = 9 explained + 1 rejected: ")
     elif command == "explain":
         assert len(json.loads((tmp_path / "out.json").read_text("utf-8"))) == 9
+        assert "1 of 10 inputs could not be explained" in done.stderr
     elif command == "evaluate":
-        assert "1 of 10 samples could not be explained" in done.stderr
+        assert "10 read = 9 evaluated + 1 rejected." in done.stderr
         assert f"{ROW}," in (tmp_path / "rejected.csv").read_text("utf-8")
     else:
         assert f"data.csv:{ROW}," in (tmp_path / "rejected.csv").read_text("utf-8")
-        assert "1 of 10 rows could not be explained" in done.stderr
+        assert "10 read = 9 explained + 1 rejected." in done.stderr

@@ -1,7 +1,6 @@
 """`run`: every row once, explained or rejected, as if alone; and resumed after any end."""
 
 import json
-import re
 import sys
 import warnings
 
@@ -15,7 +14,7 @@ from tests.corpus import planted
 from tests.test_readme import ROOT, blocks
 from wherefrom import Explainer, load
 from wherefrom.cli import app
-from wherefrom.errors import FileError, InputError, MissingExtra, ModelError, TargetError
+from wherefrom.errors import FileError, InputError, MissingExtra, ModelError, TargetError, row_sum
 from wherefrom.runs.engine import Engine, ModelSource
 from wherefrom.runs.evaluations import recorded_by
 from wherefrom.runs.explain_rows import RowExplainer
@@ -263,11 +262,11 @@ def test_a_run_ends_when_its_parts_are_of_different_runs(tmp_path):
     stores = [Store(Folder.at(tmp_path), {"weights": name}) for name in ("one", "other")]
 
     def work(part):
-        counts = {"explained": 8, "rejected": 0, "size": 8}
+        counts = {"read": 8, "explained": 8, "rejected": 0, "size": 8}
         return stores[part.number // 3].add(part.name, [], counts)
 
     with pytest.raises(ModelError, match=r"different models .part-00000-000000 and .*000003"):
-        _follow(Engine(), open_source(TEXTS, ColumnNames(), 8), work, stores[0], [], None)
+        _follow(Engine(), open_source(TEXTS, ColumnNames(), 8), work, stores[0], [], None, None)
 
 
 @pytest.mark.parametrize("damage", ["missing", "shorter", "no record"])
@@ -358,7 +357,7 @@ def test_the_command_writes_the_rows(tmp_path, capsys):
     out = tmp_path / "out"
     command = ["run", str(path), "--out", str(out), "--method", "gradient_x_input"]
     app(command, standalone_mode=False)
-    assert re.search(r"2 rows explained", capsys.readouterr().out)
+    assert capsys.readouterr().out.startswith("2 read = 2 explained: ")
     rows = rows_of(out / "results.parquet")
     assert [row["text"] for row in rows] == ["a fine film", "dull and long"]
     expected = load("sentiment")("a fine film", "gradient_x_input").scores
@@ -393,7 +392,7 @@ def test_the_command_says_where_reasons_are_and_that_there_are_no_rows(tmp_path)
     path, out = tmp_path / "a.csv", tmp_path / "out"
     path.write_text("text,label\na fine film,1\n,0\n", encoding="utf-8")
     done = CliRunner().invoke(app, ["run", str(path), "--out", str(out)])
-    summary = f"1 row explained, 1 rejected: {out} (reasons: {out}/rejected.parquet)"
+    summary = f"2 read = 1 explained + 1 rejected: {out} (reasons: {out}/rejected.parquet)"
     assert done.stdout.strip() == summary
     path.write_text("text,label\n,0\n", encoding="utf-8")
     done = CliRunner().invoke(app, ["run", str(path), "--out", str(tmp_path / "none")])
@@ -405,11 +404,36 @@ def test_the_command_says_where_reasons_are_and_that_there_are_no_rows(tmp_path)
     assert done.stderr.strip() == f"wherefrom: {path} has no rows."
 
 
+def test_ids_that_occur_twice_are_refused_before_any_row_is_explained(explainer, tmp_path):
+    data, out = tmp_path / "data", tmp_path / "out"
+    data.mkdir()
+    path = data / "a.csv"
+    ids = ["a", "b", "c", "a", "d", "b", "e", "c"]
+    path.write_text("id,text\n" + "".join(f"{id},a fine film\n" for id in ids), encoding="utf-8")
+    with pytest.raises(InputError, match=r'column "id" are not unique: a, b, c\. '):
+        wherefrom.run(explainer, path, out, id_column="id", part_rows=3)
+    assert not (out / "results.parquet").exists()
+    (data / "b.csv").write_text("id,text\nf,dull\ne,dull\n", encoding="utf-8")
+    path.write_text("id,text\ne,dull\ng,dull\n,dull\n,dull\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"not unique: e\. "):  # in another file
+        wherefrom.run(explainer, data, tmp_path / "both", id_column="id")
+    result = wherefrom.run(explainer, path, tmp_path / "one", id_column="id")
+    assert (result.read, result.explained) == (4, 4)
+    ids = [row["id"] for row in rows_of(tmp_path / "one" / "results.parquet")]
+    assert ids == ["e", "g", "a.csv:2", "a.csv:3"]  # a missing id is file and row
+
+
+def test_rows_that_are_lost_are_an_error():
+    assert row_sum(3, explained=3, rejected=0) == "3 read = 3 explained"
+    with pytest.raises(FileError, match="3 were read, but 1 explained \\+ 1 rejected make 2"):
+        row_sum(3, explained=1, rejected=1)
+
+
 def test_the_example_of_the_docs_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reviews.csv").write_text("text\na fine film\n", encoding="utf-8")
     exec(blocks(ROOT / "docs" / "scale.md", "python")[0], {})
-    assert capsys.readouterr().out.startswith("1 row explained")
+    assert capsys.readouterr().out.startswith("1 read = 1 explained: ")
 
 
 def test_one_schema_for_tables_and_spark(explainer):

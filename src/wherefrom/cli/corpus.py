@@ -26,7 +26,14 @@ from wherefrom.cli.options import (
     Truncate,
     Workers,
 )
-from wherefrom.cli.output import exit_if_left_out, interrupted, progress, saved_to_resume, say
+from wherefrom.cli.output import (
+    NOT_ALL,
+    exit_after_rows,
+    interrupted,
+    progress,
+    saved_to_resume,
+    say,
+)
 from wherefrom.cli.reading import model_options, with_setting
 from wherefrom.errors import InputError, MissingExtra
 from wherefrom.storage.text_file import decoded, lines_of, read_bytes
@@ -218,7 +225,8 @@ def run(
         raise InputError(
             f"no row could be explained: the reasons are in {result.out}/rejected.parquet."
         )
-    exit_if_left_out(result.rejected, result.explained + result.rejected, "rows")
+    if result.rejected:
+        raise typer.Exit(NOT_ALL)
 
 
 def _job(
@@ -269,7 +277,8 @@ def _finish(out: Path, summary: str, corpus: Corpus) -> None:
     say(f"wrote {out / 'report.html'}", err=True)
     if not corpus.complete:
         raise interrupted(f"{corpus.interruption}. Continue with --resume.")
-    exit_if_left_out(sum(corpus.skipped.values()), corpus.rows_total, "rows")
+    rejected = sum(corpus.skipped.values())
+    exit_after_rows(corpus.rows_total, explained=corpus.explained, rejected=rejected)
 
 
 def _read_lines(path: Path | None) -> list[str]:

@@ -26,7 +26,7 @@ from wherefrom.cli.options import (
     Truncate,
     Workers,
 )
-from wherefrom.cli.output import exit_if_left_out, interrupted, progress, saved_to_resume, say
+from wherefrom.cli.output import exit_after_rows, interrupted, progress, saved_to_resume, say
 from wherefrom.cli.reading import check_molecules, listed, load, read_texts
 from wherefrom.errors import MissingExtra
 from wherefrom.storage.writing import write_text
@@ -119,8 +119,13 @@ def evaluate(
             f"interrupted: {result.samples:,} of {total:,} samples were evaluated. Continue with "
             "--resume."
         )
-    skipped = sum(result.skipped.values())
-    exit_if_left_out(skipped, result.samples + skipped, "samples")
+    drawn = min(len(rows), len(rows) if sample is None else sample)
+    exit_after_rows(
+        len(rows) + len(rows.rejected),
+        evaluated=result.samples,
+        rejected=sum(result.skipped.values()),
+        not_drawn=len(rows) - drawn,
+    )
 
 
 def audit(

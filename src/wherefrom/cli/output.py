@@ -17,7 +17,7 @@ from warnings import catch_warnings
 import typer
 
 from wherefrom.core.progress import Progress, terminal_bar
-from wherefrom.errors import FileError, WherefromError, for_command, printable
+from wherefrom.errors import FileError, WherefromError, for_command, printable, row_sum
 from wherefrom.storage.writing import locked, write_text
 
 Result = TypeVar("Result")
@@ -158,6 +158,13 @@ def progress(what: str, patience: float = 0.0, lines: bool = False) -> Iterator[
     finally:
         if handles_signal:
             signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def exit_after_rows(read: int, **parts: int) -> None:
+    """Prints what became of the rows of a table; exits with code 1 if some were rejected."""
+    complain(f"{row_sum(read, **parts)}.")
+    if parts["rejected"]:
+        raise typer.Exit(NOT_ALL)
 
 
 def exit_if_left_out(count: int, total: int, noun: str) -> None:

@@ -182,7 +182,10 @@ class ExplainPart:
             StoredTable("results", columns(explained, TYPES), TYPES),
             StoredTable("rejected", columns(rejected, REJECTED), REJECTED),
         ]
-        counts = {"explained": len(explained), "rejected": len(rejected), "size": part.size}
+        counts = {
+            "read": len(part.ids), "explained": len(explained), "rejected": len(rejected),
+            "size": part.size,
+        }  # fmt: skip
         return self.store.add(part.name, tables, counts)
 
 

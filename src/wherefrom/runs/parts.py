@@ -120,7 +120,7 @@ class FilePiece(SourcePiece):
         value = None
         if self.columns.id is not None and not isinstance(record, FileError):
             value = record.get(self.columns.id)
-        return f"{self.name}:{row}" if value is None else str(value)
+        return f"{self.name}:{row}" if value in (None, "") else str(value)
 
 
 @dataclass(frozen=True)

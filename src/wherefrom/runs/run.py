@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wherefrom.errors import InputError
+import numpy as np
+
+from wherefrom.errors import InputError, row_sum
 from wherefrom.runs.engine import Engine, EngineName, ModelSource, Work
 from wherefrom.runs.parts import ColumnNames, DataPart, FileSource, open_source
 from wherefrom.storage.store import PartRecord, Store, check_same_run
@@ -26,9 +29,10 @@ RunProgress = Callable[[float, int, str], None]  # rows done, estimated total, a
 
 @dataclass(frozen=True)
 class Run:
-    """The counts of a run: rows explained and rejected, and parts written."""
+    """The counts of a run: rows read, explained and rejected, and parts written."""
 
     out: str
+    read: int
     explained: int
     rejected: int
     parts: int
@@ -36,11 +40,10 @@ class Run:
     complete: bool = True
 
     def __str__(self) -> str:
-        rows = "row" if self.explained == 1 else "rows"
-        rejected = f", {self.rejected:,} rejected" if self.rejected else ""
+        rows = row_sum(self.read, explained=self.explained, rejected=self.rejected)
         state = "" if self.complete else " (interrupted)"
         reasons = f" (reasons: {self.out.rstrip('/')}/rejected.parquet)" if self.rejected else ""
-        return f"{self.explained:,} {rows} explained{rejected}{state}: {self.out}{reasons}"
+        return f"{rows}{state}: {self.out}{reasons}"
 
 
 def run(
@@ -115,7 +118,7 @@ def run(
             ray_or_local.connected(lambda: None),
         ):
             later = LoadAndExplain(model, options, on_gpu, store)
-            result = _follow(ray_or_local, source, later, store, finished, progress)
+            result = _follow(ray_or_local, source, later, store, finished, progress, id_column)
             if result.complete and result.parts == len(finished):
                 later.loaded()  # no worker has checked the model's settings
             return result
@@ -124,7 +127,7 @@ def run(
         with Store.opened(out, KIND, whole, resume, filesystem) as (store, finished):
             store = store.completed()
             work = LoadAndExplain(model, options, on_gpu, store, explaining)
-            return _follow(ray_or_local, source, work, store, finished, progress)
+            return _follow(ray_or_local, source, work, store, finished, progress, id_column)
 
 
 @dataclass
@@ -173,10 +176,13 @@ def _follow(
     store: Store,
     finished: list[PartRecord],
     progress: RunProgress | None,
+    id_column: str | None,
 ) -> Run:
     """Explains the unfinished parts, and counts all parts."""
     start, complete = time.monotonic(), True
-    counts = {"explained": 0, "rejected": 0, "size": 0}
+    if id_column is not None:
+        _check_ids(engine, source, id_column)
+    counts = {"read": 0, "explained": 0, "rejected": 0, "size": 0}
     records: list[PartRecord] = []
 
     def add(record: PartRecord) -> None:
@@ -186,7 +192,7 @@ def _follow(
 
     def report() -> None:
         if progress is not None:
-            done = counts["explained"] + counts["rejected"]
+            done = counts["read"]
             share = min(1.0, counts["size"] / max(1, source.size))
             progress(done, max(done, round(done / share)) if share else done, "")
 
@@ -206,7 +212,35 @@ def _follow(
         complete = False
     store.check(records)
     assert store.folder is not None
+    row_sum(counts["read"], explained=counts["explained"], rejected=counts["rejected"])
     return Run(
-        store.folder.path, counts["explained"], counts["rejected"], len(records),
+        store.folder.path, counts["read"], counts["explained"], counts["rejected"], len(records),
         time.monotonic() - start, complete,
     )  # fmt: skip
+
+
+def _check_ids(engine: Engine, source: FileSource, column: str) -> None:
+    """Raises an error if an id occurs twice: rows of the results could not be told apart."""
+    digests = np.concatenate([np.empty(0, "u8"), *engine.results(source.pieces, _id_digests)])
+    values, counts = np.unique(digests, return_counts=True)
+    twice = set(values[counts > 1].tolist())
+    if not twice:
+        return
+    ids = (id for piece in source.pieces for part in piece for id in part.ids)
+    found = dict.fromkeys(id for id in ids if _digest(id) in twice)
+    shown = ", ".join(list(found)[:3]) + (f", … ({len(found):,} ids)" if len(found) > 3 else "")
+    raise InputError(
+        f'the ids in the column "{column}" are not unique: {shown}.',
+        "Leave id_column out: ids are then file and row number.",
+        command="Leave --id-column out: ids are then file and row number.",
+    )
+
+
+def _id_digests(part: DataPart) -> np.ndarray[Any, Any]:
+    return np.array([_digest(id) for id in part.ids], "u8")
+
+
+def _digest(id: str) -> int:
+    return int.from_bytes(
+        hashlib.blake2b(id.encode(errors="surrogatepass"), digest_size=8).digest()
+    )
