@@ -38,6 +38,7 @@ from wherefrom.inputs.readers import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.records import TextPair, as_inputs, paired
 from wherefrom.inputs.text import Encoded
 from wherefrom.inputs.text_reader import TextReader
+from wherefrom.inside.inside import Inside
 from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
@@ -265,6 +266,42 @@ class Explainer:
             reader = reader.with_options(prefix=options.get("prefix"))
             sources, is_single = reader.listed(inputs)
             return request.explain(reader, sources, explainer.output_names), is_single
+
+    @restores_state
+    def inside(
+        self,
+        inputs: Any,
+        method: str | Method = "lrp",
+        target: TargetSpec = None,
+        against: TargetSpec = None,
+        *,
+        position: int | None = None,
+        prefix: str | None = None,
+        units: Units | None = None,
+        truncate: bool = False,
+        memory: float | str | None = None,
+        **settings: Any,
+    ) -> Inside:
+        """Where relevance flows within the model: by layer, head, neuron and expert.
+
+        The arguments are those of a call of the explainer, for a single input. The method is one
+        of a single backward pass, such as `lrp` or `secant`.
+        """
+        request = Request(
+            find_method(method, **settings),
+            target,
+            against,
+            position=position,
+            truncate=truncate,
+            memory=parse_memory(memory),
+        )
+        reader = self._reader(inputs, units).with_options(prefix=prefix)
+        sources, is_single = reader.listed(inputs)
+        if not is_single:
+            raise InputError("inside takes a single input.")
+        with Scope(inference=False):
+            case = request.case_of(reader, sources[0], self.output_names)
+            return Inside.of(case, request.method, self.output_names)
 
     @overload
     def answer(
