@@ -112,8 +112,8 @@ class Request:
             replace(reader.runner, memory=self.memory),
             reader.batch([reader.read(source, self.truncate)]),
         )
-        targets = [self.target], [self.against]
-        return case.with_target(self._target(case, reader, *targets, output_names))
+        targets, contrasts = (_spec_of_each(specs, 1) for specs in (self.target, self.against))
+        return case.with_target(self._target(case, reader, targets, contrasts, output_names))
 
     def _target(
         self,

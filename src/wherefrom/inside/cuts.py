@@ -161,7 +161,8 @@ class Cuts(Observer):
     def _begin(self, tracer: Tracer, moment: Moment) -> None:
         self.moments.append(moment)
         self.entered.append(len(tracer.entry_points.entered))
-        self._begun.append(next_sequence_number())
+        with without_function_modes():
+            self._begun.append(next_sequence_number())
         self._aliases.clear()
         tracer.ledger.moment = len(self.moments)
 
@@ -198,7 +199,7 @@ class Cuts(Observer):
             return call
         with without_function_modes():
             written = call.args[0] if call.in_place else None
-            if id(written) in old:  # what it holds crosses; it is then written into
+            if written is not None and id(written) in old:  # it is written into afterwards
                 written.copy_(self._tap(written, written.detach().clone()))
             return call.mapped(lambda t: self._alias(t) if id(t) in old and t is not written else t)
 
