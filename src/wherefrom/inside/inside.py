@@ -17,7 +17,8 @@ from wherefrom.core.explanation import Explanation, Unit
 from wherefrom.core.target import Case, OutputNames
 from wherefrom.errors import InputError, MethodError, use_method
 from wherefrom.explaining.request import explanations
-from wherefrom.inside.cuts import Crossing, Cuts, Moment, Site, Tap
+from wherefrom.inside.cuts import Crossing, Cuts, Moment, Tap
+from wherefrom.inside.sites import Site
 from wherefrom.methods import Method
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.propagation import Propagation
@@ -382,7 +383,7 @@ class Inside:
 
     def _moments_of(self, component: Component) -> tuple[int, ...]:
         """The numbers of the moments at which a component is complete."""
-        heads, found = 0, []
+        found = []
         for number, moment in enumerate(self._cuts.moments, 1):
             site = moment.site
             if moment.layer != component.layer:
@@ -392,8 +393,8 @@ class Inside:
             elif component.kind in ("attention", "head"):
                 matches = moment.place == "heads"
                 if component.kind == "head" and matches and site is not None:
-                    first, heads = heads, heads + (site.heads or 0)
-                    matches = component.number in range(first, heads)
+                    last = site.first_head + (site.heads or 0)
+                    matches = component.number in range(site.first_head, last)
             else:
                 matches = moment.place == "neurons" and site is not None
                 if component.kind == "expert" and site is not None:
@@ -419,12 +420,7 @@ class Inside:
         if component.number is not None and site is not None and component.kind != "expert":
             axis = -3 if site.place == "heads" else -1
             number = component.number
-            if site.place == "heads":
-                number -= sum(
-                    other.heads or 0
-                    for other, _ in self._sites("heads", site.layer)
-                    if other.call < site.call
-                )
+            number -= site.first_head
             if not 0 <= number < shape[axis]:
                 raise InputError(f"there is no {component}: the tensor has {shape[axis]}.")
             mask.zero_()
