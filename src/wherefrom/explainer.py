@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -38,7 +39,9 @@ from wherefrom.inputs.readers import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.records import TextPair, as_inputs, paired
 from wherefrom.inputs.text import Encoded
 from wherefrom.inputs.text_reader import TextReader
+from wherefrom.inside.component import Component
 from wherefrom.inside.inside import Inside
+from wherefrom.inside.interventions import Interventions
 from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
@@ -266,6 +269,24 @@ class Explainer:
             reader = reader.with_options(prefix=options.get("prefix"))
             sources, is_single = reader.listed(inputs)
             return request.explain(reader, sources, explainer.output_names), is_single
+
+    def without(self, *components: str) -> Explainer:
+        """An explainer of the model without these components: see `intervene`."""
+        return self.intervene(dict.fromkeys(components, 0.0))
+
+    def intervene(self, changes: Mapping[str, float | Tensor]) -> Explainer:
+        """An explainer of the model with changed components.
+
+        A number scales a component, such as `layer.5.head.3`; a tensor is added to it, to steer the
+        model. The model itself is not changed: components are changed in each pass.
+        """
+        components = {Component.parse(name): change for name, change in changes.items()}
+        if not components or any(component.unit is not None for component in components):
+            raise InputError("name at least one component to change, at all units: without @.")
+        changed = copy(self)
+        changed.runner = replace(self.runner, around=Interventions(components))
+        changed._readers, changed._by_class_texts = {}, {}
+        return changed
 
     @restores_state
     def inside(

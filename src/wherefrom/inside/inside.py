@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from wherefrom.core.explanation import Explanation, Unit
 from wherefrom.core.target import Case, OutputNames
 from wherefrom.errors import InputError, MethodError, use_method
 from wherefrom.explaining.request import explanations
+from wherefrom.inside.component import Component
 from wherefrom.inside.cuts import Crossing, Cuts, Moment, Tap
 from wherefrom.inside.sites import Site
 from wherefrom.methods import Method
@@ -27,56 +27,6 @@ from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tags import widened
 
 Numbers = NDArray[np.float64]
-ComponentKind = Literal["stream", "attention", "head", "mlp", "neuron", "expert"]
-_NAME = re.compile(
-    r"layer\.(?P<layer>\d+)"
-    r"(\.(?P<kind>attention|mlp|(head|neuron|expert)\.(?P<number>\d+)))?(@(?P<unit>\d+))?"
-)
-
-
-@dataclass(frozen=True, order=True)
-class Component:
-    """A part of a model, as `layer.5.head.3`; `@7` restricts it to unit 7.
-
-    `layer.5` is the residual stream that enters block 5. The heads of a block's attention calls
-    are numbered in the order of the calls, so in a decoder with cross-attention these come last.
-
-    >>> Component.parse("layer.5.head.3@7")
-    Component(layer=5, kind='head', number=3, unit=7)
-    >>> str(Component.parse("layer.0.mlp")), str(Component.parse("layer.2@1"))
-    ('layer.0.mlp', 'layer.2@1')
-    """
-
-    layer: int
-    kind: ComponentKind = "stream"
-    number: int | None = None
-    unit: int | None = None
-
-    @classmethod
-    def parse(cls, name: str | Component) -> Component:
-        """The component of a name."""
-        if isinstance(name, Component):
-            return name
-        match = _NAME.fullmatch(name)
-        if match is None:
-            raise InputError(
-                f"there is no component {name!r}: names are layer.5, layer.5.attention, "
-                "layer.5.head.3, layer.5.mlp, layer.5.neuron.77 and layer.5.expert.2, each with "
-                "@7 for unit 7 only."
-            )
-        layer, number, unit = (
-            None if match[group] is None else int(match[group])
-            for group in ("layer", "number", "unit")
-        )
-        assert layer is not None
-        kind: Any = (match["kind"] or "stream").partition(".")[0]
-        return cls(layer, kind, number, unit)
-
-    def __str__(self) -> str:
-        kind = "" if self.kind == "stream" else f".{self.kind}"
-        number = "" if self.number is None else f".{self.number}"
-        unit = "" if self.unit is None else f"@{self.unit}"
-        return f"layer.{self.layer}{kind}{number}{unit}"
 
 
 @dataclass(frozen=True)
@@ -384,21 +334,11 @@ class Inside:
     def _moments_of(self, component: Component) -> tuple[int, ...]:
         """The numbers of the moments at which a component is complete."""
         found = []
-        for number, moment in enumerate(self._cuts.moments, 1):
-            site = moment.site
-            if moment.layer != component.layer:
-                continue
+        for number, (place, layer, _, site) in enumerate(self._cuts.moments, 1):
             if component.kind == "stream":
-                matches = moment.place == "block"
-            elif component.kind in ("attention", "head"):
-                matches = moment.place == "heads"
-                if component.kind == "head" and matches and site is not None:
-                    last = site.first_head + (site.heads or 0)
-                    matches = component.number in range(site.first_head, last)
+                matches = place == "block" and layer == component.layer
             else:
-                matches = moment.place == "neurons" and site is not None
-                if component.kind == "expert" and site is not None:
-                    matches = matches and site.expert == component.number
+                matches = site is not None and component.is_at(site)
             if matches:
                 found.append(number)
         if not found:
@@ -416,15 +356,10 @@ class Inside:
     def _mask(self, tap: Tap, component: Component) -> Tensor:
         """Which numbers of a tap belong to a component; it broadcasts to the tap."""
         shape, site = tap.value.shape, tap.crossing.site
-        mask = torch.ones(shape, dtype=torch.bool, device=tap.value.device)
-        if component.number is not None and site is not None and component.kind != "expert":
-            axis = -3 if site.place == "heads" else -1
-            number = component.number
-            number -= site.first_head
-            if not 0 <= number < shape[axis]:
-                raise InputError(f"there is no {component}: the tensor has {shape[axis]}.")
-            mask.zero_()
-            mask.select(axis, number).fill_(True)
+        if site is None:
+            mask = torch.ones(shape, dtype=torch.bool, device=tap.value.device)
+        else:
+            mask = component.mask(site, tap.value)
         if component.unit is not None:
             size = mask[..., 0].numel() // (site.heads or 1 if site else 1)
             places = self._rows_of_units(tap.crossing.stream, size)

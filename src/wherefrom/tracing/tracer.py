@@ -181,6 +181,16 @@ class Tracer(CallMode):
         self._enter, self._leave = overridden("enter_module"), overridden("leave_module")
         self._on_constant = overridden("on_constant")
 
+    @contextmanager
+    def observed(self, observer: Observer) -> Iterator[None]:
+        """A context with one more observer, before the others."""
+        observers = self._observers
+        self._watch([observer, *observers])
+        try:
+            yield
+        finally:
+            self._watch(observers)
+
     @property
     def where(self) -> str:
         """The name of the running module."""
