@@ -42,6 +42,7 @@ from wherefrom.inputs.text_reader import TextReader
 from wherefrom.inside.component import Component
 from wherefrom.inside.inside import Inside
 from wherefrom.inside.interventions import Interventions
+from wherefrom.inside.patching import Patching
 from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
 from wherefrom.methods.forward_pass import run
@@ -316,13 +317,39 @@ class Explainer:
             truncate=truncate,
             memory=parse_memory(memory),
         )
-        reader = self._reader(inputs, units).with_options(prefix=prefix)
+        with Scope(inference=False):
+            case = self._case(inputs, request, prefix=prefix, units=units)
+            return Inside.of(case, request.method, self.output_names)
+
+    @restores_state
+    def patching(
+        self,
+        clean: Any,
+        corrupted: Any,
+        target: TargetSpec = None,
+        against: TargetSpec = None,
+        *,
+        position: int | None = None,
+    ) -> Patching:
+        """Estimates what patching each component of the corrupted run into the clean one does.
+
+        Both inputs have the same number of units. The target is by default the most likely output
+        of the clean input.
+        """
+        request = Request(find_method("lrp"), target, against, position=position)
+        with Scope(inference=False):
+            cases = [self._case(inputs, request) for inputs in (clean, corrupted)]
+            first = cases[0].resolved(run(cases[0]))
+            return Patching.of(first, cases[1].with_target(first.target))
+
+    def _case(self, inputs: Any, request: Request, **options: Any) -> Case:
+        """The case of a single input."""
+        reader = self._reader(inputs, options.get("units"))
+        reader = reader.with_options(prefix=options.get("prefix"))
         sources, is_single = reader.listed(inputs)
         if not is_single:
-            raise InputError("inside takes a single input.")
-        with Scope(inference=False):
-            case = request.case_of(reader, sources[0], self.output_names)
-            return Inside.of(case, request.method, self.output_names)
+            raise InputError("this needs a single input, not a list.")
+        return request.case_of(reader, sources[0], self.output_names)
 
     @overload
     def answer(

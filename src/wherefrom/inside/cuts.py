@@ -9,6 +9,7 @@ sum to the output.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -20,11 +21,12 @@ from wherefrom.core.torch_internals import (
     sequence_number,
     without_function_modes,
 )
+from wherefrom.errors import MethodError
 from wherefrom.inside.sites import MARKS, Site, SiteObserver
 from wherefrom.rules.offsets import any_offset, set_offset
 from wherefrom.tracing.catalogue import TorchCall
 from wherefrom.tracing.tags import like, role_of, tag_of, widened
-from wherefrom.tracing.tracer import RootActivations, Tracer
+from wherefrom.tracing.tracer import Tracer
 
 Place = Literal["block", "heads", "neurons", "end"]
 
@@ -95,9 +97,12 @@ class Tap:
 
 
 class Cuts(SiteObserver):
-    """Divides a pass of one sample at its moments and taps what crosses them."""
+    """Divides a pass of one sample at its moments and taps what crosses them.
 
-    def __init__(self, model: nn.Module, root_activations: RootActivations | None = None) -> None:
+    `reference` has the taps of a pass at another point, with which values are compared.
+    """
+
+    def __init__(self, model: nn.Module, reference: Sequence[Tap] | None = None) -> None:
         super().__init__(model)
         self.moments: list[Moment] = []
         self.taps: list[Tap] = []
@@ -105,7 +110,7 @@ class Cuts(SiteObserver):
         self.entered: list[int] = []  # for each moment: fields of the input that entered before it
         self.attended: dict[Site, TorchCall] = {}  # attention calls, without their graph
         self._begun: list[int] = []  # for each moment the number of the graph's next node
-        self._root = root_activations
+        self._reference = reference
         self._aliases: dict[int, tuple[Tensor, Tensor]] = {}  # by id: since the last moment
 
     def on_block(self, tracer: Tracer, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -165,8 +170,8 @@ class Cuts(SiteObserver):
         return alias
 
     def _tap(self, tensor: Tensor, value: Tensor) -> Tensor:
-        if self._root is not None:
-            value = value - self._root.at_root("", value)[0]
+        if self._reference is not None:
+            value = value - self._at_reference(value)
         crossing = Crossing(
             self._made(tensor), len(self.moments), tag_of(tensor).stream, role_of(tensor),
             getattr(tensor, "wherefrom_site", None), value.shape,
@@ -174,6 +179,17 @@ class Cuts(SiteObserver):
         alias: Tensor = _Tap.apply(tensor, value, crossing, self.gate)
         self.taps.append(Tap(crossing, alias, value))
         return like(alias, tensor)
+
+    def _at_reference(self, value: Tensor) -> Tensor:
+        assert self._reference is not None
+        number = len(self.taps)
+        at_reference = self._reference[number].value if number < len(self._reference) else None
+        if at_reference is None or at_reference.shape != value.shape:
+            raise MethodError(
+                "the model does not make the same calls at the reference as at the input: compare "
+                "inputs of one length, which take the same route."
+            )
+        return at_reference
 
 
 _ATTRIBUTES = (*MARKS, "wherefrom_gradient_break", "wherefrom_offset")

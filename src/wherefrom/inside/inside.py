@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from wherefrom.methods.propagation import Propagation
 from wherefrom.rules.attention import dot_product_of, explicit_attention
 from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tags import widened
+from wherefrom.tracing.tracer import RootActivations
 
 Numbers = NDArray[np.float64]
 
@@ -80,8 +80,9 @@ class Inside:
             )
         made: list[Cuts] = []
 
-        def observer(root_activations: Any) -> Cuts:
-            made.append(Cuts(case.runner.model, root_activations))
+        def observer(root: RootActivations | None) -> Cuts:
+            compares = root is not None and not root.recording
+            made.append(Cuts(case.runner.model, made[-1].taps if compares else None))
             return made[-1]
 
         graph = ForwardGraph.of(

@@ -1,0 +1,246 @@
+"""Relevance patching: the effect of every component of one prompt on another, from three passes.
+
+Patching a component replaces its value in the clean run by that of the corrupted run. Its effect is
+estimated by gradient × difference of the values, in a model that is linear between both runs
+(secants) for the residual stream and for attention, and in one with constant attention weights and
+norm scales (AH and LN rules) for MLPs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from wherefrom.core.explanation import Unit
+from wherefrom.core.scope import restores_state
+from wherefrom.core.target import Case
+from wherefrom.errors import InputError
+from wherefrom.inside.component import Component, ComponentKind
+from wherefrom.inside.cuts import Cuts
+from wherefrom.inside.interventions import observed_run
+from wherefrom.inside.sites import Site, SiteObserver
+from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
+from wherefrom.methods.propagation import AH_LN
+from wherefrom.rules.secants import TWO_POINTS
+from wherefrom.tracing.catalogue import TorchCall
+from wherefrom.tracing.tracer import RootActivations, Table, Tracer
+
+Numbers = NDArray[np.float64]
+KINDS: tuple[ComponentKind, ...] = ("stream", "attention", "mlp")
+_BATCH = 32  # patched runs at once
+
+
+@dataclass(frozen=True)
+class Patched:
+    """A component, its estimated effect, and the effect that patching it really has."""
+
+    component: Component
+    estimate: float
+    effect: float
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Estimates against real effects: Pearson's r, and the mean error over the mean effect."""
+
+    count: int
+    correlation: float
+    error: float
+
+
+class Patching:
+    """Estimated effects of patching each component at each unit; `verify` patches for real.
+
+    An effect is the output with the component of the corrupted run minus the clean output. Made by
+    `Explainer.patching`.
+    """
+
+    def __init__(
+        self, clean: Case, corrupted: Case, estimates: dict[ComponentKind, Numbers]
+    ) -> None:
+        self._clean, self._corrupted = clean, corrupted
+        self._values: _Values | None = None
+        self.units: tuple[Unit, ...] = clean.batch.units[0]
+        self.corrupted_units: tuple[Unit, ...] = corrupted.batch.units[0]
+        self.estimates = estimates  # by kind, (layers, units); of heads (layers, heads, units)
+
+    @staticmethod
+    @restores_state
+    def of(clean: Case, corrupted: Case) -> Patching:
+        """Estimates from a pass at the corrupted input and two at the clean one."""
+        lengths = [len(case.batch.units[0]) for case in (clean, corrupted)]
+        if lengths[0] != lengths[1]:
+            raise InputError(
+                f"patching needs two inputs of the same length, got {lengths[0]} and {lengths[1]} "
+                "units."
+            )
+        root = RootActivations()
+        _, reference = _pass(TWO_POINTS, corrupted, root_activations=root)
+        root.finish_root()
+        forward, between = _pass(TWO_POINTS, clean, reference, root_activations=root)
+        forward.at_sources()
+        forward, beside = _pass(AH_LN, clean, reference)
+        forward.at_sources()
+        layers, units = between.layers, lengths[0]
+        estimates: dict[ComponentKind, Numbers] = {
+            kind: np.zeros((layers, units)) for kind in KINDS
+        }
+        heads: dict[int, list[Numbers]] = {}
+        for cuts, kinds in ((between, ("stream", "attention")), (beside, ("mlp",))):
+            for number, (place, layer, _, site) in enumerate(cuts.moments, 1):
+                kind = {"block": "stream", "heads": "attention", "neurons": "mlp"}.get(place, "")
+                if kind not in kinds:
+                    continue
+                for tap in cuts.taps:
+                    crossing = tap.crossing
+                    if not crossing.made < number <= crossing.used or crossing.site != site:
+                        continue
+                    if crossing.rows is None or crossing.rows.numel() % units:
+                        continue
+                    rows = -crossing.rows.reshape(-1, units).cpu().numpy()
+                    estimates[kind][layer] += rows.sum(0)  # type: ignore[index]
+                    if kind == "attention":
+                        heads.setdefault(layer, []).append(rows)
+        if heads:
+            estimates["head"] = np.array([np.concatenate(heads[i]) for i in range(layers)])
+        return Patching(clean, corrupted, estimates)
+
+    def top(self, count: int = 20) -> list[Patched]:
+        """The components with the largest estimates, patched for real."""
+        found = []
+        for kind in KINDS:
+            values = self.estimates[kind]
+            found += [
+                (float(value), Component(int(layer), kind, unit=int(unit)))
+                for (layer, unit), value in np.ndenumerate(values)
+            ]
+        found.sort(key=lambda pair: -abs(pair[0]))
+        return self.verify([component for _, component in found[:count]])
+
+    def estimate(self, component: str | Component) -> float:
+        """The estimated effect of a component; over all units if it names none."""
+        own = Component.parse(component)
+        if own.kind not in self.estimates or own.layer >= len(self.estimates["stream"]):
+            raise InputError(
+                f"there is no estimate of {own}: there are of {', '.join(KINDS)}, head."
+            )
+        values = self.estimates[own.kind][own.layer]
+        if own.kind == "head":
+            values = values[own.number]
+        return float(values.sum() if own.unit is None else values[own.unit])
+
+    @restores_state
+    def verify(self, components: Sequence[str | Component]) -> list[Patched]:
+        """Patches each of these components for real, one forward pass each, in batches."""
+        own = [Component.parse(component) for component in components]
+        if self._values is None:
+            self._values = _Values(self._corrupted.runner.model)
+            _observed(self._corrupted, self._values)
+        clean = float(self._clean.target(_observed(self._clean, None))[0])
+        effects: list[float] = []
+        for start in range(0, len(own), _BATCH):
+            part = own[start : start + _BATCH]
+            repeated = self._clean.take([0] * len(part))
+            logits = _observed(repeated, _Patches(repeated.runner.model, part, self._values))
+            effects += (repeated.target(logits).double() - clean).tolist()
+        return [
+            Patched(component, self.estimate(component), effect)
+            for component, effect in zip(own, effects, strict=True)
+        ]
+
+    @staticmethod
+    def agreement(patched: Sequence[Patched]) -> dict[ComponentKind, Agreement]:
+        """How well estimates agree with real effects, by kind of component."""
+        result: dict[ComponentKind, Agreement] = {}
+        for kind in dict.fromkeys(item.component.kind for item in patched):
+            own = [item for item in patched if item.component.kind == kind]
+            estimates, effects = (
+                np.array(values)
+                for values in zip(*((item.estimate, item.effect) for item in own), strict=True)
+            )
+            varies = len(own) > 1 and estimates.std() > 0 and effects.std() > 0
+            correlation = float(np.corrcoef(estimates, effects)[0, 1]) if varies else float("nan")
+            size = float(np.abs(effects).mean())
+            error = float(np.abs(estimates - effects).mean()) / size if size else float("nan")
+            result[kind] = Agreement(len(own), correlation, error)
+        return result
+
+
+def _pass(
+    table: Table, case: Case, reference: Cuts | None = None, **options: Any
+) -> tuple[ForwardPass, Cuts]:
+    cuts = Cuts(case.runner.model, None if reference is None else reference.taps)
+    with intercepted_forward(table, case, observers=[cuts], **options) as forward:
+        return forward, cuts
+
+
+def _observed(case: Case, observer: SiteObserver | None) -> Tensor:
+    """The logits of a pass with an observer of its sites."""
+    runner, tensors = case.runner, case.batch.model_tensors()
+    if observer is None:
+        with runner.evaluating(gradients=False):
+            return runner.run(tensors, case.target.position)
+    return observed_run(runner, tensors, case.target.position, observer)
+
+
+class _Values(SiteObserver):
+    """Records the residual stream, heads and neurons of a pass of one sample."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model)
+        self.streams: dict[int, Tensor] = {}
+        self.sites: dict[Site, Tensor] = {}
+
+    def on_block(self, tracer: Tracer, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        self.streams[self.layers - 1] = _state(args).detach().clone()
+        return args
+
+    def on_site(self, tracer: Tracer, site: Site, call: TorchCall, tensor: Tensor) -> Tensor:
+        self.sites[site] = tensor.detach().clone()
+        return tensor
+
+
+class _Patches(SiteObserver):
+    """Replaces one component of each sample by its value in another pass."""
+
+    def __init__(self, model: nn.Module, components: Sequence[Component], values: _Values) -> None:
+        super().__init__(model)
+        self._components, self._values = components, values
+
+    def on_block(self, tracer: Tracer, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        state, layer = _state(args), self.layers - 1
+        patched = state.clone()
+        for i, component in enumerate(self._components):
+            if component.kind == "stream" and component.layer == layer:
+                rows = _index(component.unit)
+                patched[i, rows] = self._values.streams[layer][0, rows]
+        return tuple(patched if arg is state else arg for arg in args)
+
+    def on_site(self, tracer: Tracer, site: Site, call: TorchCall, tensor: Tensor) -> Tensor:
+        groups = (site.heads or 1) if site.place == "heads" else 1
+        shape = (groups, -1, tensor.shape[-1])  # heads, rows, features
+        patched, value = tensor.clone(), self._values.sites[site].reshape(shape)
+        parts = patched.view(len(self._components), *shape)
+        for i, component in enumerate(self._components):
+            if component.is_at(site):
+                heads = component.number if component.kind == "head" else None
+                features = component.number if component.kind == "neuron" else None
+                heads = None if heads is None else heads - site.first_head
+                at = _index(heads), _index(component.unit), _index(features)
+                parts[i][at] = value[at]
+        return patched
+
+
+def _index(number: int | None) -> slice:
+    """A number as a slice; None is all."""
+    return slice(None) if number is None else slice(number, number + 1)
+
+
+def _state(args: tuple[Any, ...]) -> Tensor:
+    """The residual stream among the arguments of a block."""
+    return next(arg for arg in args if isinstance(arg, Tensor) and arg.requires_grad)
