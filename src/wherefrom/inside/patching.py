@@ -1,4 +1,4 @@
-"""Relevance patching: the effect of every component of one prompt on another, from three passes.
+"""Relevance patching: the effect of every component of one prompt on another, from few passes.
 
 Patching a component replaces its value in the clean run by that of the corrupted run. Its effect is
 estimated by gradient × difference of the values, in a model that is linear between both runs
@@ -24,7 +24,7 @@ from wherefrom.inside.component import Component, ComponentKind
 from wherefrom.inside.cuts import Cuts
 from wherefrom.inside.interventions import observed_run
 from wherefrom.inside.sites import Site, SiteObserver
-from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
+from wherefrom.methods.forward_pass import intercepted_forward
 from wherefrom.methods.propagation import AH_LN
 from wherefrom.rules.secants import TWO_POINTS
 from wherefrom.tracing.catalogue import TorchCall
@@ -32,6 +32,7 @@ from wherefrom.tracing.tracer import RootActivations, Table, Tracer
 
 Numbers = NDArray[np.float64]
 KINDS: tuple[ComponentKind, ...] = ("stream", "attention", "mlp")
+_KIND_AT: dict[str, ComponentKind] = {"block": "stream", "heads": "attention", "neurons": "mlp"}
 _BATCH = 32  # patched runs at once
 
 
@@ -63,7 +64,7 @@ class Patching:
     def __init__(
         self, clean: Case, corrupted: Case, estimates: dict[ComponentKind, Numbers]
     ) -> None:
-        self._clean, self._corrupted = clean, corrupted
+        self.clean, self.corrupted = clean, corrupted
         self._values: _Values | None = None
         self.units: tuple[Unit, ...] = clean.batch.units[0]
         self.corrupted_units: tuple[Unit, ...] = corrupted.batch.units[0]
@@ -72,7 +73,7 @@ class Patching:
     @staticmethod
     @restores_state
     def of(clean: Case, corrupted: Case) -> Patching:
-        """Estimates from a pass at the corrupted input and two at the clean one."""
+        """Estimates from two forward passes at each input and two backward passes."""
         lengths = [len(case.batch.units[0]) for case in (clean, corrupted)]
         if lengths[0] != lengths[1]:
             raise InputError(
@@ -80,34 +81,12 @@ class Patching:
                 "units."
             )
         root = RootActivations()
-        _, reference = _pass(TWO_POINTS, corrupted, root_activations=root)
+        reference = traced(TWO_POINTS, corrupted, root_activations=root)
         root.finish_root()
-        forward, between = _pass(TWO_POINTS, clean, reference, root_activations=root)
-        forward.at_sources()
-        forward, beside = _pass(AH_LN, clean, reference)
-        forward.at_sources()
-        layers, units = between.layers, lengths[0]
-        estimates: dict[ComponentKind, Numbers] = {
-            kind: np.zeros((layers, units)) for kind in KINDS
-        }
-        heads: dict[int, list[Numbers]] = {}
-        for cuts, kinds in ((between, ("stream", "attention")), (beside, ("mlp",))):
-            for number, (place, layer, _, site) in enumerate(cuts.moments, 1):
-                kind = {"block": "stream", "heads": "attention", "neurons": "mlp"}.get(place, "")
-                if kind not in kinds:
-                    continue
-                for tap in cuts.taps:
-                    crossing = tap.crossing
-                    if not crossing.made < number <= crossing.used or crossing.site != site:
-                        continue
-                    if crossing.rows is None or crossing.rows.numel() % units:
-                        continue
-                    rows = -crossing.rows.reshape(-1, units).cpu().numpy()
-                    estimates[kind][layer] += rows.sum(0)  # type: ignore[index]
-                    if kind == "attention":
-                        heads.setdefault(layer, []).append(rows)
-        if heads:
-            estimates["head"] = np.array([np.concatenate(heads[i]) for i in range(layers)])
+        between = traced(TWO_POINTS, clean, reference, root_activations=root)
+        beside = traced(AH_LN, clean, traced(AH_LN, corrupted))
+        estimates = estimated(between, lengths[0])
+        estimates["mlp"] = estimated(beside, lengths[0])["mlp"]
         return Patching(clean, corrupted, estimates)
 
     def top(self, count: int = 20) -> list[Patched]:
@@ -139,13 +118,13 @@ class Patching:
         """Patches each of these components for real, one forward pass each, in batches."""
         own = [Component.parse(component) for component in components]
         if self._values is None:
-            self._values = _Values(self._corrupted.runner.model)
-            _observed(self._corrupted, self._values)
-        clean = float(self._clean.target(_observed(self._clean, None))[0])
+            self._values = _Values(self.corrupted.runner.model)
+            _observed(self.corrupted, self._values)
+        clean = float(self.clean.target(_observed(self.clean, None))[0])
         effects: list[float] = []
         for start in range(0, len(own), _BATCH):
             part = own[start : start + _BATCH]
-            repeated = self._clean.take([0] * len(part))
+            repeated = self.clean.take([0] * len(part))
             logits = _observed(repeated, _Patches(repeated.runner.model, part, self._values))
             effects += (repeated.target(logits).double() - clean).tolist()
         return [
@@ -171,12 +150,35 @@ class Patching:
         return result
 
 
-def _pass(
-    table: Table, case: Case, reference: Cuts | None = None, **options: Any
-) -> tuple[ForwardPass, Cuts]:
+def traced(table: Table, case: Case, reference: Cuts | None = None, **options: Any) -> Cuts:
+    """The cuts of a forward and a backward pass; with a reference, of the difference to it."""
     cuts = Cuts(case.runner.model, None if reference is None else reference.taps)
     with intercepted_forward(table, case, observers=[cuts], **options) as forward:
-        return forward, cuts
+        if reference is not None:
+            forward.at_sources()
+    return cuts
+
+
+def estimated(cuts: Cuts, units: int) -> dict[ComponentKind, Numbers]:
+    """−g · difference by kind, (layers, units); of heads (layers, heads, units)."""
+    estimates: dict[ComponentKind, Numbers] = {
+        kind: np.zeros((cuts.layers, units)) for kind in KINDS
+    }
+    heads: list[list[Numbers]] = [[] for _ in range(cuts.layers)]
+    for number, (place, layer, _, site) in enumerate(cuts.moments, 1):
+        if place == "end":
+            continue
+        for tap in cuts.taps:
+            crossing = tap.crossing
+            crosses = crossing.made < number <= crossing.used and crossing.site == site
+            if crosses and crossing.rows is not None and crossing.rows.numel() % units == 0:
+                rows = -crossing.rows.reshape(-1, units).cpu().numpy()
+                estimates[_KIND_AT[place]][layer] += rows.sum(0)
+                if place == "heads":
+                    heads[layer].append(rows)
+    if any(heads):
+        estimates["head"] = np.array([np.concatenate(rows) for rows in heads])
+    return estimates
 
 
 def _observed(case: Case, observer: SiteObserver | None) -> Tensor:
