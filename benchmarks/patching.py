@@ -95,7 +95,8 @@ def path(
 
         cuts = Cuts(clean.runner.model)
         with intercepted_forward(PLAIN, clean, change=change, observers=[cuts]) as forward:
-            gradients = forward.gradients([tap.tensor for tap in cuts.taps])
+            pass
+        gradients = forward.gradients([tap.tensor for tap in cuts.taps])
         for tap, gradient, difference in zip(cuts.taps, gradients, differences, strict=True):
             tap.crossing.rows = (gradient * difference).sum(-1, dtype=torch.float64).flatten()
         points.append(estimated(cuts, units))

@@ -154,8 +154,9 @@ def traced(table: Table, case: Case, reference: Cuts | None = None, **options: A
     """The cuts of a forward and a backward pass; with a reference, of the difference to it."""
     cuts = Cuts(case.runner.model, None if reference is None else reference.taps)
     with intercepted_forward(table, case, observers=[cuts], **options) as forward:
-        if reference is not None:
-            forward.at_sources()
+        pass
+    if reference is not None:
+        forward.at_sources()
     return cuts
 
 
