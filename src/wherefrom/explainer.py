@@ -45,6 +45,7 @@ from wherefrom.inside.interventions import Interventions
 from wherefrom.inside.patching import Patching
 from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
+from wherefrom.methods.embedded_inputs import EmbeddedInputs
 from wherefrom.methods.forward_pass import run
 
 Single = str | Path | Encoded | TextPair | Graph | Picture
@@ -302,13 +303,19 @@ class Explainer:
         units: Units | None = None,
         truncate: bool = False,
         memory: float | str | None = None,
+        reference: Any = None,
         **settings: Any,
     ) -> Inside:
         """Where relevance flows within the model: by layer, head, neuron and expert.
 
         The arguments are those of a call of the explainer, for a single input. The method is one
-        of a single backward pass, such as `lrp` or `secant`.
+        of a single backward pass, such as `lrp` or `secant`. `reference`: another input of the same
+        length; `secant` then divides the difference of both outputs.
         """
+        if reference is not None:
+            read = self._case(reference, Request(find_method("lrp")), prefix=prefix, units=units)
+            (root,) = EmbeddedInputs.capture(read).values
+            method, settings = "secant", {"root": root}
         request = Request(
             find_method(method, **settings),
             target,

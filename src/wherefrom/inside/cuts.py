@@ -67,6 +67,7 @@ class Gate:
 
     records: bool = True
     closed: bool = False  # sites pass no relevance on
+    passing: frozenset[Crossing] = frozenset()  # but these
 
 
 class _Tap(Function):
@@ -83,7 +84,7 @@ class _Tap(Function):
         (value,), crossing, gradient = ctx.saved_tensors, ctx.crossing, gradients[0]
         if ctx.gate.records:
             crossing.record(gradient, value)
-        closed = ctx.gate.closed and crossing.site is not None
+        closed = ctx.gate.closed and crossing.site and crossing not in ctx.gate.passing
         return None if closed else gradient, None, None, None
 
 

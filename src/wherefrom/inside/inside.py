@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -15,6 +15,7 @@ from wherefrom.core.explanation import Explanation, Unit
 from wherefrom.core.target import Case, OutputNames
 from wherefrom.errors import InputError, MethodError, use_method
 from wherefrom.explaining.request import explanations
+from wherefrom.inside.circuit import Circuit, circuit
 from wherefrom.inside.component import Component
 from wherefrom.inside.cuts import Crossing, Cuts, Moment, Tap
 from wherefrom.inside.sites import Site
@@ -292,6 +293,55 @@ class Inside:
                 output = torch.stack(parts).sum()
         assert output is not None
         return self._explained(output, relevance, components)
+
+    # For circuits
+
+    def circuit(self, share: float = 0.9) -> Circuit:
+        """The smallest circuit found that carries `share` of the output, or misses it by as much.
+
+        Each head and MLP of it takes a backward pass, at each threshold that is tried.
+        """
+        return circuit(self, share)
+
+    @property
+    def flow(self) -> float:
+        """What is divided: the output, or for secants its difference to the reference."""
+        return self.cuts[0].total if self.cuts else self.output
+
+    @property
+    def scalar(self) -> Tensor:
+        """The output in the graph."""
+        forward = self._graph.forward
+        with forward.runner.evaluating():
+            return self._case.target(forward.logits).sum()
+
+    @property
+    def taps(self) -> list[Tap]:
+        """What crosses the moments of the pass."""
+        return self._cuts.taps
+
+    @property
+    def sites(self) -> list[Site]:
+        """The sites of the pass, in its order."""
+        return [moment.site for moment in self._cuts.moments if moment.site is not None]
+
+    def direct(
+        self, output: Tensor, taps: Sequence[Tap], passing: Collection[Tap]
+    ) -> tuple[list[Tensor], float, float]:
+        """What flows from an output through no other component: to taps, input and constants."""
+        forward, gate = self._graph.forward, self._cuts.gate
+        recorder = forward.tracer.ledger
+        recorder.entries = {}
+        gate.closed, gate.passing = True, frozenset(tap.crossing for tap in passing)
+        entering = _Entering(self._graph)
+        try:
+            leaves = [source.leaf for source in forward.tracer.entry_points.entered]
+            gradients = self._gradients([*(tap.tensor for tap in taps), *leaves], output)
+        finally:
+            entering.close()
+            gate.closed, gate.passing = False, frozenset()
+        constants = sum(float(entry.total.sum()) for entry in recorder.entries.values())
+        return gradients[: len(taps)], sum(entering.relevance), constants
 
     def _at(self, numbers: Sequence[int], output: Tensor | None = None) -> list[tuple[Tap, Tensor]]:
         """What crosses these moments as components, with its gradient."""
