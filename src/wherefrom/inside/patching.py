@@ -8,7 +8,7 @@ norm scales (AH and LN rules) for MLPs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from wherefrom.core.explanation import Unit
 from wherefrom.core.scope import restores_state
 from wherefrom.core.target import Case
 from wherefrom.errors import InputError
+from wherefrom.inside.circuit import components_of
 from wherefrom.inside.component import Component, ComponentKind
 from wherefrom.inside.cuts import Cuts
 from wherefrom.inside.interventions import observed_run
@@ -117,20 +118,46 @@ class Patching:
     def verify(self, components: Sequence[str | Component]) -> list[Patched]:
         """Patches each of these components for real, one forward pass each, in batches."""
         own = [Component.parse(component) for component in components]
-        if self._values is None:
-            self._values = _Values(self.corrupted.runner.model)
-            _observed(self.corrupted, self._values)
+        values = self._recorded()
         clean = float(self.clean.target(_observed(self.clean, None))[0])
         effects: list[float] = []
         for start in range(0, len(own), _BATCH):
             part = own[start : start + _BATCH]
             repeated = self.clean.take([0] * len(part))
-            logits = _observed(repeated, _Patches(repeated.runner.model, part, self._values))
+            singles = [(component,) for component in part]
+            logits = _observed(repeated, _Patches(repeated.runner.model, singles, values))
             effects += (repeated.target(logits).double() - clean).tolist()
         return [
             Patched(component, self.estimate(component), effect)
             for component, effect in zip(own, effects, strict=True)
         ]
+
+    @restores_state
+    def recovered(self, kept: Sequence[Collection[str | Component]]) -> list[float]:
+        """The share of the outputs' difference that some heads and MLPs carry, for each choice.
+
+        All other heads and MLPs are patched: 1 is the clean output, 0 the corrupted one.
+        """
+        values = self._recorded()
+        everything = {component for site in values.sites for component in components_of(site)}
+        own = [{Component.parse(component) for component in components} for components in kept]
+        ends = [
+            float(case.target(_observed(case, None))[0]) for case in (self.clean, self.corrupted)
+        ]
+        shares: list[float] = []
+        for start in range(0, len(own), _BATCH):
+            part = [everything - components for components in own[start : start + _BATCH]]
+            repeated = self.clean.take([0] * len(part))
+            logits = _observed(repeated, _Patches(repeated.runner.model, part, values))
+            outputs = repeated.target(logits).double()
+            shares += ((outputs - ends[1]) / (ends[0] - ends[1])).tolist()
+        return shares
+
+    def _recorded(self) -> _Values:
+        if self._values is None:
+            self._values = _Values(self.corrupted.runner.model)
+            _observed(self.corrupted, self._values)
+        return self._values
 
     @staticmethod
     def agreement(patched: Sequence[Patched]) -> dict[ComponentKind, Agreement]:
@@ -209,19 +236,22 @@ class _Values(SiteObserver):
 
 
 class _Patches(SiteObserver):
-    """Replaces one component of each sample by its value in another pass."""
+    """Replaces components of each sample by their values in another pass."""
 
-    def __init__(self, model: nn.Module, components: Sequence[Component], values: _Values) -> None:
+    def __init__(
+        self, model: nn.Module, components: Sequence[Collection[Component]], values: _Values
+    ) -> None:
         super().__init__(model)
         self._components, self._values = components, values
 
     def on_block(self, tracer: Tracer, args: tuple[Any, ...]) -> tuple[Any, ...]:
         state, layer = _state(args), self.layers - 1
         patched = state.clone()
-        for i, component in enumerate(self._components):
-            if component.kind == "stream" and component.layer == layer:
-                rows = _index(component.unit)
-                patched[i, rows] = self._values.streams[layer][0, rows]
+        for i, components in enumerate(self._components):
+            for component in components:
+                if component.kind == "stream" and component.layer == layer:
+                    rows = _index(component.unit)
+                    patched[i, rows] = self._values.streams[layer][0, rows]
         return tuple(patched if arg is state else arg for arg in args)
 
     def on_site(self, tracer: Tracer, site: Site, call: TorchCall, tensor: Tensor) -> Tensor:
@@ -229,13 +259,14 @@ class _Patches(SiteObserver):
         shape = (groups, -1, tensor.shape[-1])  # heads, rows, features
         patched, value = tensor.clone(), self._values.sites[site].reshape(shape)
         parts = patched.view(len(self._components), *shape)
-        for i, component in enumerate(self._components):
-            if component.is_at(site):
-                heads = component.number if component.kind == "head" else None
-                features = component.number if component.kind == "neuron" else None
-                heads = None if heads is None else heads - site.first_head
-                at = _index(heads), _index(component.unit), _index(features)
-                parts[i][at] = value[at]
+        for i, components in enumerate(self._components):
+            for component in components:
+                if component.is_at(site):
+                    head = component.number if component.kind == "head" else None
+                    neuron = component.number if component.kind == "neuron" else None
+                    head = None if head is None else head - site.first_head
+                    at = _index(head), _index(component.unit), _index(neuron)
+                    parts[i][at] = value[at]
         return patched
 
 
