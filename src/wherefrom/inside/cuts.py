@@ -11,10 +11,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
-from torch.autograd import Function
 
 from wherefrom.core.torch_internals import (
     next_sequence_number,
@@ -41,27 +42,6 @@ class Moment(NamedTuple):
 
 
 @dataclass(eq=False)
-class Crossing:
-    """A tensor that is used at a later moment than it was made, and the relevance of this use."""
-
-    made: int  # moments before it was made
-    used: int  # moments before its use
-    stream: int | None  # of its rows
-    role: str
-    site: Site | None
-    shape: tuple[int, ...]
-    rows: Tensor | None = None  # Σ g · x over features, in float64; None if it has no gradient
-    features: Tensor | None = None  # of neurons: Σ g · x over rows
-
-    def record(self, gradient: Tensor, value: Tensor) -> None:
-        """Keeps the relevance g · x by row; of neurons also by feature."""
-        products = (widened(gradient) * widened(value)).double().reshape(-1, value.shape[-1])
-        self.rows = products.sum(1)
-        if self.site is not None and self.site.place == "neurons":
-            self.features = products.sum(0)
-
-
-@dataclass(eq=False)
 class Gate:
     """What the backward pass does at crossings."""
 
@@ -70,31 +50,50 @@ class Gate:
     passing: frozenset[Crossing] = frozenset()  # but these
 
 
-class _Tap(Function):
-    """The identity; its backward pass computes the relevance of a crossing."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Tensor, crossing: Crossing, gate: Gate) -> Tensor:
-        ctx.save_for_backward(value)  # autograd notices if the model writes into it
-        ctx.crossing, ctx.gate = crossing, gate
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None]:
-        (value,), crossing, gradient = ctx.saved_tensors, ctx.crossing, gradients[0]
-        if ctx.gate.records:
-            crossing.record(gradient, value)
-        closed = ctx.gate.closed and crossing.site and crossing not in ctx.gate.passing
-        return None if closed else gradient, None, None, None
-
-
 @dataclass(eq=False)
-class Tap:
+class Crossing:
+    """A tensor that is used at a later moment than it was made, and the relevance of this use."""
+
+    made: int  # moments before it was made
+    used: int  # moments before its use
+    stream: int | None  # of its rows
+    role: str
+    site: Site | None
+    value: Tensor  # its value, or difference to the reference
+    rows: Tensor | None = None  # Σ g · value over features, in float64; None without a gradient
+    features: Tensor | None = None  # of neurons: Σ g · value over rows
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the tensor."""
+        return self.value.shape
+
+    def record(self, gradient: Tensor) -> None:
+        """Keeps the relevance g · value by row; of neurons also by feature."""
+        products = (widened(gradient) * widened(self.value)).double().reshape(-1, self.shape[-1])
+        self.rows = products.sum(1)
+        if self.site is not None and self.site.place == "neurons":
+            self.features = products.sum(0)
+
+    def receive(self, gate: Gate, gradient: Tensor) -> Tensor | None:
+        """The hook of the use: what goes on instead of the gradient, None for the gradient."""
+        if gate.records:
+            with torch.no_grad(), without_function_modes():
+                self.record(gradient)
+        closed = gate.closed and self.site is not None and self not in gate.passing
+        return torch.zeros_like(gradient) if closed else None
+
+
+class Tap(NamedTuple):
     """A crossing in the graph of a pass."""
 
     crossing: Crossing
     tensor: Tensor  # what calls use
-    value: Tensor  # its value, or difference to the reference, whose relevance is g · value
+
+    @property
+    def value(self) -> Tensor:
+        """What crosses."""
+        return self.crossing.value
 
 
 class Cuts(SiteObserver):
@@ -144,14 +143,24 @@ class Cuts(SiteObserver):
 
     def before_call(self, tracer: Tracer, call: TorchCall) -> TorchCall:
         call, now = super().before_call(tracer, call), len(self.moments)
+        if call.in_place and isinstance(call.args[0], Tensor):
+            with without_function_modes():
+                self._keep_values(call.args[0])
         old = {id(t) for t in call.tensors() if t.requires_grad and self._made(t) < now}
         if not old:
             return call
         with without_function_modes():
             written = call.args[0] if call.in_place else None
-            if written is not None and id(written) in old:  # it is written into afterwards
+            if written is not None and id(written) in old:
                 written.copy_(self._tap(written, written.detach().clone()))
             return call.mapped(lambda t: self._alias(t) if id(t) in old and t is not written else t)
+
+    def _keep_values(self, written: Tensor) -> None:
+        """Copies what crossed, before the model writes into it."""
+        storage = written.untyped_storage().data_ptr()
+        for tap in self.taps:
+            if tap.value.untyped_storage().data_ptr() == storage:
+                tap.crossing.value = tap.value.clone()
 
     def _alias(self, tensor: Tensor) -> Tensor:
         """What calls use in place of a tensor that crosses."""
@@ -175,11 +184,13 @@ class Cuts(SiteObserver):
             value = value - self._at_reference(value)
         crossing = Crossing(
             self._made(tensor), len(self.moments), tag_of(tensor).stream, role_of(tensor),
-            getattr(tensor, "wherefrom_site", None), value.shape,
+            getattr(tensor, "wherefrom_site", None), value,
         )  # fmt: skip
-        alias: Tensor = _Tap.apply(tensor, value, crossing, self.gate)
-        self.taps.append(Tap(crossing, alias, value))
-        return like(alias, tensor)
+        alias = like(tensor.view_as(tensor), tensor)
+        # a cycle through the graph would never be freed: the hook knows the value alone
+        alias.register_hook(partial(crossing.receive, self.gate))
+        self.taps.append(Tap(crossing, alias))
+        return alias
 
     def _at_reference(self, value: Tensor) -> Tensor:
         assert self._reference is not None
