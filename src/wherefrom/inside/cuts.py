@@ -152,7 +152,7 @@ class Cuts(SiteObserver):
         with without_function_modes():
             written = call.args[0] if call.in_place else None
             if written is not None and id(written) in old:
-                written.copy_(self._tap(written, written.detach().clone()))
+                written.copy_(self._tap(written, written.detach().clone()).clone())
             return call.mapped(lambda t: self._alias(t) if id(t) in old and t is not written else t)
 
     def _keep_values(self, written: Tensor) -> None:

@@ -249,25 +249,25 @@ class Inside:
         total = torch.stack(products).sum(0)
         return total.reshape(-1, total.shape[-1]).cpu().numpy()
 
-    def edges(self, layer: int) -> Numbers:
-        """Relevance from each key to each query through the heads of a block, (heads, Q, K).
+    def edges(self, layer: int) -> list[Numbers]:
+        """Relevance from each key to each query through each head of a block, (Q, K).
 
         The sum over keys is the relevance that the head carries at the query.
         """
         if self._graph.root is not None and self._graph.root.root_activations is not None:
             raise MethodError("secant has no edges of attention.", **use_method("lrp"))
-        parts: list[Tensor] = []
+        heads: list[Numbers] = []
         for site, taps in self._sites("heads", layer):
             call = self._cuts.attended[site]
             if not site.heads or call.kind is Kind.EINSUM:
                 raise MethodError(f"the heads of {site.where} are not known from their call.")
             weights, values = _weights_and_values(call)
-            for gradient in self._gradients([tap.tensor for tap in taps]):
-                through = weights * (gradient @ values.mT)
-                parts.append(through.reshape(site.heads, *through.shape[-2:]))
-        if not parts:
+            gradient = torch.stack(self._gradients([tap.tensor for tap in taps])).sum(0)
+            through = (weights * (gradient @ values.mT)).double().cpu().numpy()
+            heads += list(through.reshape(site.heads, *through.shape[-2:]))
+        if not heads:
             raise InputError(f"there is no attention in layer {layer} of {self.depth}.")
-        return torch.cat(parts).double().cpu().numpy()
+        return heads
 
     def through(self, *components: str | Component) -> Explanation:
         """Explains the part of the output that flows through these components only.
