@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_an_error_that_says_so(sentiment):
     inside = sentiment.inside("a good film")
     with pytest.raises(InputError, match=r"no layer\.7: the model has 4 blocks"):
         inside.through("layer.7")
-    with pytest.raises(InputError, match="has 512|reads 512"):
+    with pytest.raises(InputError, match="reads 512"):
         inside.relevance("layer.1.neuron.9999")
     with pytest.raises(InputError, match="not units"):
         inside.relevance("layer.1@99")
