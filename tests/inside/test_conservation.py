@@ -52,6 +52,14 @@ def test_every_cut_sums_to_the_output(family):
     assert np.abs(inside.attention).sum() + np.abs(inside.mlps).sum() > 0 or family == "swin"
 
 
+@pytest.mark.parametrize("method", ["lrp", "gradient_x_input", "secant"])
+@pytest.mark.parametrize("family", ["bert", "gpt2", "llama"])
+def test_each_block_has_its_heads_and_its_neurons_and_no_others(family, method):
+    inside, _ = inside_of(family, method)
+    places = [(site.place, site.layer) for site in inside.sites]
+    assert places == [(place, layer) for layer in (0, 1) for place in ("heads", "neurons")]
+
+
 @pytest.mark.parametrize("family", ["bert", "llama", "t5", "mixtral"])
 def test_parts_sum_to_their_whole(family):
     inside, tolerance = inside_of(family)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from wherefrom.tracing.catalogue import ELEMENTWISE, Kind, TorchCall, tensors_in
+from wherefrom.tracing.catalogue import Kind, TorchCall, tensors_in
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.checkpointing import repeated_blocks
 from wherefrom.tracing.tags import role_of
-from wherefrom.tracing.tracer import Tracer
+from wherefrom.tracing.tracer import Tracer, is_activation
 
 
 class Site(NamedTuple):
@@ -32,6 +32,7 @@ _LINEAR = frozenset(
         Kind.CONVOLUTION,
     )
 )  # fmt: skip
+_ACTIVATES = frozenset((Kind.ACTIVATION, Kind.HOMOGENEOUS))
 _KEEPS = frozenset(
     (
         Kind.PRODUCT, Kind.QUOTIENT, Kind.NEGATION, Kind.CAST, Kind.RESHAPE, Kind.TRANSPOSE,
@@ -48,6 +49,8 @@ class SiteObserver(Observer):
     Neurons are what a linear call of a block reads of an activation, unless it comes from
     attention, as a gated output does.
     """
+
+    late: ClassVar[bool] = True
 
     def __init__(self, model: nn.Module) -> None:
         self.layers = 0  # blocks so far
@@ -82,6 +85,9 @@ class SiteObserver(Observer):
         if self._open is module:
             self._open = None
             self.on_block_end(tracer)
+        if is_activation(module):  # the tracer has replaced its result
+            for tensor in tensors_in(out):
+                tensor.wherefrom_activated = True  # type: ignore[attr-defined]
         return out
 
     def before_call(self, tracer: Tracer, call: TorchCall) -> TorchCall:
@@ -99,7 +105,7 @@ class SiteObserver(Observer):
         results = [t for t in tensors_in(call.args[0] if out is None else out) if t.requires_grad]
         arguments = [tensor for tensor in call.tensors() if tensor.requires_grad]
         keeps = call.kind in _KEEPS or (call.kind is Kind.SUM and len(arguments) == 1)
-        activated = call.kind in ELEMENTWISE or (keeps and any(map(_is_activated, arguments)))
+        activated = call.kind in _ACTIVATES or (keeps and any(map(_is_activated, arguments)))
         attended = keeps and any(hasattr(t, "wherefrom_attended") for t in arguments)
         for mark, applies in zip(MARKS, (activated, attended or attends), strict=True):
             for tensor in results if applies else ():
@@ -124,7 +130,7 @@ class SiteObserver(Observer):
 
 
 def _is_activated(tensor: Tensor) -> bool:
-    return role_of(tensor) == "gate" or hasattr(tensor, "wherefrom_activated")
+    return hasattr(tensor, "wherefrom_activated")
 
 
 def _reads_neurons(call: TorchCall, tensors: list[Tensor]) -> bool:
