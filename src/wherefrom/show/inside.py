@@ -18,13 +18,13 @@ KINDS: dict[Literal["head", "neuron", "expert"], str] = {
     "head": "heads", "neuron": "neurons", "expert": "experts",
 }  # fmt: skip
 LEGEND = (
-    "stream: relevance of what enters the layer; with that of constants and inputs which enter "
-    "later it sums to the output. Attention and MLP: the part that flows through them; the rest "
+    "stream: relevance of what enters the layer; enters later: that of constants and inputs which "
+    "enter behind this point. Attention and MLP: the part that flows through them; the rest "
     "bypasses them. Parts of several layers do not add up: relevance passes through all layers."
 )
 NO_LAYERS = "The model has no repeated blocks, so there are no layers to look into."
 _STRONGEST = 6  # of a kind
-_CLOSED = 1e-4  # of the relevance of units: that of other rows is rounding
+_CLOSED = 1e-4  # of the relevance of units: smaller numbers are rounding
 
 Numbers = NDArray[np.float64]
 
@@ -116,12 +116,22 @@ def claims(inside: Any) -> list[str]:
     """What the numbers say: whether cuts sum to the output, and which parts carry most."""
     if not inside.depth:
         return [NO_LAYERS]
-    gap = max(abs(cut.total - inside.output) for cut in inside.cuts)
-    sums = (
-        f"{counted(inside.depth, 'layer')}, {counted(len(inside.cuts), 'cut')}: each sums to the "
-        f"output, {signed(inside.output)}, within {gap:.0e}."
-    )
+    name, whole = _whole(inside)
+    gap = max(abs(cut.total - whole) for cut in inside.cuts)
+    size = abs(whole) + max(float(np.abs(cut.units).sum()) for cut in inside.cuts)
+    counts = f"{counted(inside.depth, 'layer')}, {counted(len(inside.cuts), 'cut')}"
+    sums = f"{counts}: each sums to {name}, {signed(whole)}, within {gap:.0e}."
+    if gap > _CLOSED * size:
+        sums = f"{counts}: they do not sum to {name}, {signed(whole)}; one misses it by {gap:.2g}."
     return [sums, *filter(None, [_layer_claim(inside), _head_claim(inside)])]
+
+
+def _whole(inside: Any) -> tuple[str, float]:
+    """What cuts sum to, in words and as a number."""
+    ledger = inside.explanation.ledger
+    reference = 0.0 if ledger is None else ledger.of("reference")
+    words = "the output" if not reference else "the output minus that for the reference"
+    return words, inside.output - reference
 
 
 def _layer_claim(inside: Any) -> str:
