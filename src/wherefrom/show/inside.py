@@ -19,7 +19,7 @@ KINDS: dict[Literal["head", "neuron", "expert"], str] = {
 }  # fmt: skip
 LEGEND = (
     "stream: relevance of what enters the layer; enters later: that of constants and inputs which "
-    "enter behind this point. Attention and MLP: the part that flows through them; the rest "
+    "enter after that. Attention and MLP: the part that flows through them; the rest "
     "bypasses them. Parts of several layers do not add up: relevance passes through all layers."
 )
 NO_LAYERS = "The model has no repeated blocks, so there are no layers to look into."
