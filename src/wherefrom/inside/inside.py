@@ -317,17 +317,18 @@ class Inside(Displayable):
         It is the sum of `edges` over heads. The last row and column are of rows that hold no unit,
         such as an extra token; a column sums to what attention carries at its unit.
         """
-        edges = self.edges(layer).sum(0).T  # (keys, queries)
+        heads = self.edges(layer)
+        length = len(heads[0])
         streams = {tap.crossing.stream for _, taps in self._sites("heads", layer) for tap in taps}
-        rows = self._rows_of_units(next(iter(streams)), len(edges)) if len(streams) == 1 else None
-        if rows is None or edges.shape[0] != edges.shape[1]:
+        rows = self._rows_of_units(next(iter(streams)), length) if len(streams) == 1 else None
+        if rows is None or any(edges.shape != (length, length) for edges in heads):
             raise MethodError(f"the attention of layer {layer} is not between units of the input.")
-        groups = np.zeros((len(edges), len(self.units) + 1))
+        groups = np.zeros((length, len(self.units) + 1))
         groups[:, -1] = 1.0
         for unit, row in enumerate(rows):
             if row is not None:
                 groups[row, [unit, -1]] = 1.0, 0.0
-        moved: Numbers = groups.T @ edges @ groups
+        moved: Numbers = groups.T @ np.sum(heads, 0).T @ groups
         return moved
 
     def through(self, *components: str | Component) -> Explanation:
