@@ -138,6 +138,12 @@ def test_no_head_is_called_negative_if_none_is(inside):
     assert "has the most negative" in claim
 
 
+def test_the_strongest_head_of_a_layer_may_be_negative(inside):
+    heads = inside.heads.copy()
+    heads[2, 4] = -9.0
+    assert views.strongest_of_layers(Changed(inside, heads=heads), "head")[2] == "4 -9.000"
+
+
 def test_heads_that_a_layer_lacks_are_not_named(inside):
     heads = inside.heads.copy()
     heads[0] = np.nan
@@ -268,6 +274,16 @@ def test_the_caption_states_what_is_left_out(inside):
     assert f"{share:.0%}".replace("%", " %") in flow.caption
 
 
+def test_the_flow_names_constants_after_the_last_layer_if_there_are_any(inside):
+    def notes(result):
+        return [text.get_text() for text in result.plot("flow").axes[0].texts]
+
+    assert f"output\n{views.signed(inside.output)}\n(constants\n-0.195)" in notes(inside)
+    without = [*inside.cuts[:-1], replace(inside.cuts[-1], later=0.0)]
+    changed = Changed(inside, cuts=without, plot=lambda kind: type(inside).plot(changed, kind))
+    assert f"output\n{views.signed(inside.output)}" in notes(changed)
+
+
 def test_an_image_has_a_row_for_what_is_no_patch(image):
     flow = Flow(image, 100)
     assert flow.labels[-1] == "other rows"
@@ -309,7 +325,8 @@ def test_the_page_has_the_numbers_and_needs_no_network(inside, tmp_path):
     assert "://" not in page
     for (layer, head), value in np.ndenumerate(inside.heads):
         name = f"layer.{layer}.head.{head} {views.signed(value)}"
-        assert f'title="{name}"' in page
+        color = "for" if value > 0 else "against"
+        assert f'title="{name}" style="background:rgba(var(--{color}),' in page
 
 
 def test_a_linked_head_has_what_flows_through_it(inside):
@@ -347,11 +364,13 @@ def test_a_notebook_gets_the_tables_without_a_script(inside):
 
 def test_the_headline_of_a_part_does_not_call_it_the_output(inside):
     part = inside.through("layer.0.head.5")
-    text = str(part)
+    text = " ".join(str(part).split())
     size = views.signed(part.output)
     assert text.startswith(f"NEGATIVE  through layer.0.head.5 {size}")
     assert f"The part of NEGATIVE that flows through layer.0.head.5 is {size}." in text
     assert "The model" not in text
+    assert f"which is more than the part, {size};" in text
+    assert "“outweigh” add most to it." in text
     assert wherefrom.Explanation.from_json(part.to_json()) == part
 
 
