@@ -366,7 +366,7 @@ def test_the_headline_of_a_part_does_not_call_it_the_output(inside):
     part = inside.through("layer.0.head.5")
     text = " ".join(str(part).split())
     size = views.signed(part.output)
-    assert text.startswith(f"NEGATIVE  through layer.0.head.5 {size}")
+    assert text.startswith(f"NEGATIVE through layer.0.head.5 {size} ")
     assert f"The part of NEGATIVE that flows through layer.0.head.5 is {size}." in text
     assert "The model" not in text
     assert f"which is more than the part, {size};" in text
