@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 import torch
@@ -13,7 +17,7 @@ from torch import Tensor
 
 from wherefrom.core.explanation import Explanation, Unit
 from wherefrom.core.target import Case, OutputNames
-from wherefrom.errors import InputError, MethodError, use_method
+from wherefrom.errors import InputError, MethodError, counted, use_method
 from wherefrom.explaining.request import explanations
 from wherefrom.inside.circuit import Circuit, circuit
 from wherefrom.inside.component import Component
@@ -23,11 +27,17 @@ from wherefrom.methods import Method
 from wherefrom.methods.forward_graph import ForwardGraph
 from wherefrom.methods.propagation import Propagation
 from wherefrom.rules.attention import dot_product_of, explicit_attention
+from wherefrom.storage.record import Displayable
+from wherefrom.storage.writing import write_text
 from wherefrom.tracing.catalogue import Kind, TorchCall
 from wherefrom.tracing.tags import widened
 from wherefrom.tracing.tracer import RootActivations
 
 Numbers = NDArray[np.float64]
+Part = Literal["attention", "head", "mlp", "neuron", "expert"]
+PlotKind = Literal["layers", "heads", "flow"]
+SCHEMA = "wherefrom/inside/1"
+_STORED_NEURONS = 100  # in JSON
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,7 @@ class Cut:
         return self.relevance + self.later
 
 
-class Inside:
+class Inside(Displayable):
     """Where relevance flows within the model, for one input and one output.
 
     Made by `Explainer.inside`. It holds the graph of its pass, so `through`, `edges` and `neurons`
@@ -225,6 +235,38 @@ class Inside:
         most = 1 + max((max(row) for row in rows if row), default=-1)
         return np.array([[row.get(i, np.nan) for i in range(most)] for row in rows])
 
+    def top(self, kind: Part = "head", count: int = 10) -> list[tuple[str, float]]:
+        """The components of a kind that carry the most relevance by size, with their names.
+
+        A neuron has a name if a single linear layer of its block reads neurons.
+        """
+        if kind not in get_args(Part):
+            raise InputError(f"kind must be one of {', '.join(get_args(Part))}, got {kind!r}.")
+        if count < 1:
+            raise InputError(f"count must be 1 or more, got {count}.")
+        parts = sorted(self._parts(kind), key=lambda part: -abs(part[1]))
+        return [(str(component), value) for component, value in parts[:count]]
+
+    def _parts(self, kind: Part) -> list[tuple[Component, float]]:
+        """All components of a kind with their relevance."""
+        if kind in ("head", "expert"):
+            table = self.heads if kind == "head" else self.experts
+            cells = [(index, float(value)) for index, value in np.ndenumerate(table)]
+            return [(Component(i[0], kind, i[1]), value) for i, value in cells if value == value]
+        parts: list[tuple[Component, float]] = []
+        for layer in range(self.depth):
+            sites = self._sites("heads" if kind == "attention" else "neurons", layer)
+            crossings = [tap.crossing for _, taps in sites for tap in taps]
+            if kind != "neuron":
+                rows = [crossing.rows for crossing in crossings if crossing.rows is not None]
+                total = sum(float(row.sum()) for row in rows)
+                parts += [(Component(layer, kind), total)] if sites else []
+            elif len(sites) == 1:
+                features = [c.features for c in crossings if c.features is not None]
+                numbers = torch.stack(features).sum(0).tolist() if features else []
+                parts += [(Component(layer, kind, i), value) for i, value in enumerate(numbers)]
+        return parts
+
     def relevance(self, component: str | Component) -> float:
         """The relevance that a component carries."""
         own = Component.parse(component)
@@ -268,6 +310,26 @@ class Inside:
         if not heads:
             raise InputError(f"there is no attention in layer {layer} of {self.depth}.")
         return heads
+
+    def moved(self, layer: int) -> Numbers:
+        """Relevance that the attention of a block moves from unit to unit, (from, to).
+
+        It is the sum of `edges` over heads. The last row and column are of rows that hold no unit,
+        such as an extra token; a column sums to what attention carries at its unit.
+        """
+        heads = self.edges(layer)
+        length = len(heads[0])
+        streams = {tap.crossing.stream for _, taps in self._sites("heads", layer) for tap in taps}
+        rows = self._rows_of_units(next(iter(streams)), length) if len(streams) == 1 else None
+        if rows is None or any(edges.shape != (length, length) for edges in heads):
+            raise MethodError(f"the attention of layer {layer} is not between units of the input.")
+        groups = np.zeros((length, len(self.units) + 1))
+        groups[:, -1] = 1.0
+        for unit, row in enumerate(rows):
+            if row is not None:
+                groups[row, [unit, -1]] = 1.0, 0.0
+        moved: Numbers = groups.T @ np.sum(heads, 0).T @ groups
+        return moved
 
     def through(self, *components: str | Component) -> Explanation:
         """Explains the part of the output that flows through these components only.
@@ -372,13 +434,12 @@ class Inside:
             scores = graph.scores_of(forward, forward.at_sources(retain=True))
         (explained,) = explanations(self._case, self._method, scores, graph.logits, self._names)
         assert explained.ledger is not None
-        place = " → ".join(map(str, components))
         return replace(
             explained,
             output=relevance,
             probability=None,
             ledger=replace(explained.ledger, output=relevance),
-            target=replace(explained.target, place=f"through {place}"),
+            target=replace(explained.target, through=" → ".join(map(str, components))),
             warnings=self.explanation.warnings,
         )
 
@@ -425,6 +486,73 @@ class Inside:
             mask &= whole.unsqueeze(-1)
         return mask
 
+    # JSON and rendering, by modules of a higher layer, which are imported when needed
+
+    def __repr__(self) -> str:
+        return f"<Inside {self.explanation!r}, {counted(self.depth, 'layer')}>"
+
+    def __str__(self) -> str:
+        return str(import_module("wherefrom.show.inside").text(self))
+
+    def _html(self, whole_page: bool) -> str:
+        return str(import_module("wherefrom.show.inside_page").render(self, whole_page))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """One row for each component with relevance, except neurons."""
+        kinds: tuple[Part, ...] = ("attention", "head", "mlp", "expert")
+        return [
+            {"name": str(c), "layer": c.layer, "kind": c.kind, "number": c.number, "relevance": r}
+            for kind in kinds
+            for c, r in self._parts(kind)
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON; None where a layer has no such head or expert."""
+        return {
+            "schema": SCHEMA,
+            "explanation": self.explanation.to_dict(),
+            "cuts": [
+                {
+                    "place": cut.moment.place,
+                    "layer": cut.moment.layer,
+                    "module": cut.moment.where,
+                    "relevance": cut.relevance,
+                    "later": cut.later,
+                }
+                for cut in self.cuts
+            ],
+            "layers": self.layers.tolist(),
+            "attention": self.attention.tolist(),
+            "mlps": self.mlps.tolist(),
+            "heads": _plain(self.heads),
+            "experts": _plain(self.experts),
+            "neurons": dict(self.top("neuron", _STORED_NEURONS)),  # the strongest
+        }
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The result as JSON; with `path` also written there."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False)
+        if path is not None:
+            write_text(path, text)
+        return text
+
+    @overload
+    def plot(self, kind: PlotKind = ..., path: None = None, *, units: int = ...) -> Any: ...
+    @overload
+    def plot(self, kind: PlotKind = ..., *, path: str | Path, units: int = ...) -> Path: ...
+
+    def plot(
+        self, kind: PlotKind = "layers", path: str | Path | None = None, *, units: int = 24
+    ) -> Any:
+        """A plot of layers, heads or the flow: a matplotlib figure, or with `path` a file.
+
+        "layers": relevance by layer and unit; "heads": by layer and head; "flow": bands from the
+        units of the input through all layers to the output, for which each layer takes a backward
+        pass. `units` is the number of units that the flow shows by name.
+        """
+        figure = import_module("wherefrom.show.inside_figure")
+        return figure.plot(self, kind, None if path is None else Path(path), units)
+
 
 class _Entering:
     """The relevance of each field of the input where it enters the model."""
@@ -457,6 +585,11 @@ def _weights_and_values(call: TorchCall) -> tuple[Tensor, Tensor]:
         query, key, value, settings = dot_product_of(call)
         return explicit_attention(query, key, value, **settings)
     return call["left"], call["right"]
+
+
+def _plain(table: Numbers) -> list[list[float | None]]:
+    """A table for JSON: None for NaN."""
+    return [[None if value != value else value for value in row] for row in table.tolist()]
 
 
 def _padded(rows: Sequence[Sequence[float]]) -> Numbers:
