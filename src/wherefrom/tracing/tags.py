@@ -9,13 +9,16 @@ from torch import Tensor
 
 from wherefrom.tracing.catalogue import FRESH, Kind, TorchCall, depends_on_input, list_tensors
 
-Role = Literal["", "ids", "hashed", "position", "type", "prototype", "softmax", "exp", "gate"]
+Role = Literal[
+    "", "ids", "hashed", "position", "type", "prototype", "scores", "softmax", "exp", "gate"
+]
 
 
 class Tag(NamedTuple):
     """The role of a tensor, and the field of the input that its rows belong to.
 
-    `role`: attention weights ("softmax"), an exponential that may become attention weights ("exp"),
+    `role`: attention scores or another matrix product of two tensors ("scores"), attention weights
+    ("softmax"), an exponential that may become attention weights ("exp"),
     the result of an activation ("gate"), token ids ("ids") or numbers computed from them
     ("hashed"), or the kind of a constant. `stream` is the number of the field; it is negative for
     rows of no field, such as those of a decoder whose ids are not an input. `constant_rows`: the
