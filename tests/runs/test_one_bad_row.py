@@ -92,3 +92,22 @@ def test_on_the_command_line(home, tmp_path, command):
     else:
         assert f"data.csv:{ROW}," in (tmp_path / "rejected.csv").read_text("utf-8")
         assert "10 read = 9 explained + 1 rejected." in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "corpus", "evaluate"])
+def test_rows_that_cannot_be_read_are_listed_with_the_reason(home, tmp_path, command):
+    data = tmp_path / "data.csv"
+    data.write_text("text,label\n" + "".join(f'"{text}",1\n' for text in TEXTS[:2]) + "a,b,c\n")
+    options = ("--methods", "lrp", "--metrics", "entropy") if command == "evaluate" else ()
+    out = tmp_path / "out"
+    done = CliRunner().invoke(
+        app, [command, str(data), *options, "--out", str(out), "--model", str(home / "model")]
+    )
+    assert done.exit_code == 1, done.output
+    if command == "run":
+        (row,) = parquet.read_table(out / "rejected.parquet").to_pylist()
+        listed = f"{row['id']},{row['reason']}"
+    else:
+        listed = (out / "rejected.csv").read_text("utf-8")
+    assert "line 4 has 3 fields" in listed
+    assert {"run": ":2,", "corpus": ":2,", "evaluate": "row 2,"}[command] in listed
