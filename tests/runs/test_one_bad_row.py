@@ -111,3 +111,10 @@ def test_rows_that_cannot_be_read_are_listed_with_the_reason(home, tmp_path, com
         listed = (out / "rejected.csv").read_text("utf-8")
     assert "line 4 has 3 fields" in listed
     assert {"run": ":2,", "corpus": ":2,", "evaluate": "row 2,"}[command] in listed
+
+
+def test_truncated_texts_are_on_the_terminal(home, tmp_path):
+    (tmp_path / "data.csv").write_text(f'text,label\n"{"good " * 600}",1\nfine,0\n')
+    arguments = ["corpus", str(tmp_path / "data.csv"), "--out", str(tmp_path / "out"), "--truncate"]
+    done = CliRunner().invoke(app, [*arguments, "--model", str(home / "model")])
+    assert "2 texts (truncated: 1)" in done.stdout, done.output
