@@ -252,7 +252,7 @@ def test_ctrl_c_leaves_a_partial_result_that_resumes(tmp_path):
     assert len(result["sums"]["lrp"]) == sum(len(part["samples"]) for part in finished)
 
 
-@pytest.mark.parametrize("library", ["typing", "typer", "torch"])
+@pytest.mark.parametrize("library", ["enum", "typing", "typer", "torch"])
 def test_ctrl_c_at_the_start_is_a_line_and_code_130(tmp_path, library):
     """The process is held where it imports a library."""
     reached = tmp_path / "reached"

@@ -5,6 +5,7 @@ import sys
 import warnings
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 import wherefrom
 from tests.corpus import planted
 from tests.test_readme import ROOT, blocks
-from wherefrom import Explainer, load
+from wherefrom import Explainer, explain_frame, load
 from wherefrom.cli import app
 from wherefrom.errors import FileError, InputError, MissingExtra, ModelError, TargetError, row_sum
 from wherefrom.runs.engine import Engine, ModelSource
@@ -421,6 +422,22 @@ def test_ids_that_occur_twice_are_refused_before_any_row_is_explained(explainer,
     assert (result.read, result.explained) == (4, 4)
     ids = [row["id"] for row in rows_of(tmp_path / "one" / "results.parquet")]
     assert ids == ["e", "g", "a.csv:2", "a.csv:3"]  # a missing id is file and row
+
+
+@pytest.mark.parametrize("pair", [("question", "sentence"), ("text", "text_pair")])
+def test_a_table_of_pairs_is_refused_unless_one_column_is_named(pair, explainer, tmp_path):
+    """Half of a pair would be explained as if it were all."""
+    frame = pandas.DataFrame([("a fine film", "what a bore")], columns=pair)
+    path = tmp_path / "pairs.csv"
+    frame.to_csv(path, index=False)
+    refused = {"match": f'"{pair[0]}" and "{pair[1]}"'}
+    with pytest.raises(InputError, **refused):
+        wherefrom.run(explainer, path, tmp_path / "out")
+    with pytest.raises(InputError, **refused):
+        explain_frame(frame, explainer)
+    for column, text in zip(pair, frame.iloc[0], strict=True):
+        wherefrom.run(explainer, path, tmp_path / column, text_column=column)
+        assert [row["text"] for row in rows_of(tmp_path / column / "results.parquet")] == [text]
 
 
 def test_rows_that_are_lost_are_an_error():

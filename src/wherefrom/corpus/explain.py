@@ -234,7 +234,7 @@ class _CountPart:
 
 
 def _usable(part: DataPart) -> tuple[list[int], dict[int, str]]:
-    """The indices of the rows with a text and a label, and the reasons for skipping the others."""
+    """The indices of the rows with a text and a label, and why the others are skipped."""
     usable: list[int] = []
     skipped: dict[int, str] = {}
     for i, (text, label) in enumerate(zip(part.texts, part.labels, strict=True)):
@@ -275,8 +275,10 @@ class _ExplainPart:
                 explainer, chosen.method, index, against, chosen.batch_size, chosen.tokens,
                 chosen.truncate,
             )  # fmt: skip
-        usable, reasons = _usable(part)
-        counted, cut, groups = Counter(reasons.values()), 0, []
+        usable, kinds = _usable(part)
+        counted, cut, groups = Counter(kinds.values()), 0, []
+        unread = {i: str(part.texts[i]) for i in kinds if isinstance(part.texts[i], FileError)}
+        reasons = kinds | unread
         for rows, result in Attempts.at(self.store, part.name).results(
             len(usable), lambda rows: self._corpus(part, usable[rows])
         ):

@@ -283,9 +283,12 @@ class Overview(Displayable):
 
 
 def texts_of(corpus: Corpus) -> str:
-    """The number of explained texts, and of skipped ones by reason."""
+    """The number of explained texts, of truncated ones, and of skipped ones by reason."""
     skipped = ", ".join(f"{reason} ({n})" for reason, n in corpus.skipped.items())
-    return counted(corpus.explained, "text") + (f" (skipped: {skipped})" if skipped else "")
+    notes = [f"truncated: {corpus.cut}"] * bool(corpus.cut) + [f"skipped: {skipped}"] * bool(
+        skipped
+    )
+    return counted(corpus.explained, "text") + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def overview(corpus: Corpus, min_count: int = 5) -> Overview:

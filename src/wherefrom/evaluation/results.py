@@ -341,7 +341,9 @@ def _named(rejection: Record) -> str:
     """A line about a rejected sample, with the reason."""
     text = shorten(rejection["input"], 60, placeholder=" …")
     name = f"{rejection['sample']} “{text}”" if text else str(rejection["sample"])
-    return f"  left out: sample {name}: {rejection['reason']}"
+    # rows that could not be read are numbered in the table, samples among those that were
+    noun = "" if str(rejection["sample"]).startswith("row ") else "sample "
+    return f"  left out: {noun}{name}: {rejection['reason']}"
 
 
 def _is_random(label: str) -> bool:
