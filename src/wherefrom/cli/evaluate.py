@@ -106,7 +106,7 @@ def evaluate(
         result.to_csvs(out)
         result.to_json(out / "evaluation.json")
         try:
-            pictures = result.plot(out)
+            pictures = result.plots(out)
         except MissingExtra as error:
             say(f"wherefrom: the report has no plots: {error}", err=True)
             pictures = []

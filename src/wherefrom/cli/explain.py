@@ -25,7 +25,7 @@ from wherefrom.cli.options import (
     Model,
     Numbers,
     PairOption,
-    Png,
+    Plot,
     Position,
     Seed,
     Settings,
@@ -41,6 +41,7 @@ from wherefrom.cli.output import complain, exit_if_left_out, progress, say, say_
 from wherefrom.cli.reading import (
     Sources,
     check_molecules,
+    check_plot,
     image_units,
     listed,
     load,
@@ -73,7 +74,7 @@ def explain(
     words: Words = False,
     json: Json = None,
     html: Html = None,
-    png: Png = None,
+    plot: Plot = None,
     units: Units = None,
     smiles: Smiles = None,
     file: FromFile = None,
@@ -90,7 +91,7 @@ def explain(
     numbers: Numbers = False,
 ) -> None:
     """Explain a text, image or molecule: heatmap and ledger."""
-    _check_png(png)
+    check_plot(plot)
     model = model or ("bace" if smiles else None)
     sources = _molecules(smiles) if smiles else read_texts(texts, file, encoding)
     _check_pair(pair, sources)
@@ -122,8 +123,8 @@ def explain(
         _write_json(explanations, json, is_list=len(sources) > 1)
     if html is not None:
         _write_pages([[explanation] for explanation in explanations], html)
-    if png is not None:
-        _draw(explanations, png)
+    if plot is not None:
+        _draw(explanations, len(sources), plot)
     if json is None or str(json) != "-":
         from wherefrom.show.terminal import render
 
@@ -143,7 +144,7 @@ def compare(
     words: Words = False,
     json: Json = None,
     html: Html = None,
-    png: Png = None,
+    plot: Plot = None,
     units: Units = None,
     beside: Annotated[
         str | None, typer.Option(help="Also explain an image for this class, side by side.")
@@ -166,7 +167,7 @@ def compare(
     from wherefrom.methods import METHODS
     from wherefrom.show.terminal import render_rows
 
-    _check_png(png)
+    check_plot(plot)
     if methods and every:
         raise InputError("pass either --methods or --all, not both.")
     model = model or ("bace" if smiles else None)
@@ -204,8 +205,8 @@ def compare(
         _write_json(explanations, json, is_list=len(sources) > 1 or len(explanations) > 1)
     if html is not None:
         _write_pages(tables, html, beside=beside is not None)
-    if png is not None:
-        _draw(explanations, png)
+    if plot is not None:
+        _draw(explanations, len(sources), plot)
     if json is None or str(json) != "-":
 
         def block(explanations: list[Explanation], legend: bool) -> str:
@@ -333,17 +334,12 @@ def _write_json(explanations: list[Explanation], path: Path, is_list: bool) -> N
     write_json(path, json.dumps(data if is_list else data[0], ensure_ascii=False, indent=1))
 
 
-def _check_png(path: Path | None) -> None:
-    if path is not None and path.suffix.lower() != ".png":
-        raise FileError(f"cannot write {path}: the file name must end in .png.")
+def _draw(explanations: list[Explanation], inputs: int, path: Path) -> None:
+    from wherefrom.core.explanation import Comparison
 
-
-def _draw(explanations: list[Explanation], path: Path) -> None:
-    from wherefrom.show.explanation_figure import scene_plot
-
-    if any("png" not in (explanation.scene or {}) for explanation in explanations):
-        raise InputError("--png applies only to images and molecules; for texts use --html.")
-    scene_plot(explanations, path)
+    if inputs > 1:
+        raise InputError(f"--plot draws a single input, got {inputs}.")
+    Comparison(explanations).plot(path=path)
     say(f"wrote {path}", err=True)
 
 

@@ -14,6 +14,17 @@ from wherefrom.show.page import block, page, picture, prose, table
 from wherefrom.show.text_marks import marks, signed, whole_percent
 
 _SCRIPT = Path(__file__).with_name("corpus.js")
+LEAST_TEXTS = 5  # names in fewer texts are hidden at first
+# Without "no", "not", "never" and "but", which turn what is said.
+_FUNCTION_WORDS = frozenset(
+    "a about after all also an and any are as at be been being between both by can could did do "
+    "does doing done each either for from had has have having he her here hers herself him himself "
+    "his how i if in into is it its itself just me mine my myself of off on or other our ours out "
+    "own same she should so some such than that the their theirs them themselves then there these "
+    "they this those through to too under until up us very was we were what when where which while "
+    "who whom whose why will with would you your yours yourself 'd 'll 'm 're 's 've d ll m re s "
+    "ve".split()
+)
 _MAX_TEXTS = 20  # texts shown under a row; the CSV files have all of them
 _NOTEBOOK_ROWS = 15
 _MAX_NAMES = 40  # excluded names that are listed; the JSON file has all of them
@@ -21,6 +32,15 @@ _STYLE = Path(__file__).with_name("corpus.css").read_text(encoding="utf-8")
 
 MarkedSpan = tuple[int, int, int, float]  # text, start, end, relevance
 OccurrenceRow = tuple[Sequence[Any], Sequence[MarkedSpan]]  # cells, and spans shown under them
+
+
+def is_function_word(word: str) -> bool:
+    """Whether this is an English function word such as "the", or has no letter or digit.
+
+    >>> [is_function_word(word) for word in ("the", ",", "not", "film")]
+    [True, True, False, False]
+    """
+    return word in _FUNCTION_WORDS or not any(character.isalnum() for character in word)
 
 
 @dataclass
