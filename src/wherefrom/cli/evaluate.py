@@ -26,7 +26,14 @@ from wherefrom.cli.options import (
     Truncate,
     Workers,
 )
-from wherefrom.cli.output import exit_after_rows, interrupted, progress, saved_to_resume, say
+from wherefrom.cli.output import (
+    exit_after_rows,
+    interrupted,
+    progress,
+    saved_to_resume,
+    say,
+    say_styled,
+)
 from wherefrom.cli.reading import check_molecules, listed, load, read_texts
 from wherefrom.errors import MissingExtra
 from wherefrom.storage.writing import write_text
@@ -159,4 +166,7 @@ def audit(
     if json is not None and str(json) != "-":
         result.to_json(json)
         say(f"wrote {json}", err=True)
-    say(result.to_json() if str(json) == "-" else str(result))
+    if str(json) == "-":
+        say(result.to_json())
+    else:
+        say_styled(str(result))

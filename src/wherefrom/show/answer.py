@@ -81,17 +81,19 @@ def terminal(
     console = make_console(color, width)
     explanation = answer.of(multi_hop=multi_hop)
     source = printable(f"{explanation.label}  {answer.model}")
-    console.print(Text(printable(answer.text.strip()), style="bold"))
+    if citations is None and any(part.kind == "passage" for part in answer.parts):
+        citations = answer.citations(multi_hop=multi_hop)
+    if len(citations or ()) < 2:  # else each sentence is shown with its passages
+        console.print(Text(printable(answer.text.strip()), style="bold"))
     console.print(Text(source, style="dim"))
     described = printable(
         f"explained: {explained_quantity(answer, explanation)}, {signed(explanation.output)}"
     )
     console.print(Text(described, style="dim"))
-    if citations is None and any(part.kind == "passage" for part in answer.parts):
-        citations = answer.citations(multi_hop=multi_hop)
     for citation in citations or ():
         console.print()
-        console.print(Text(printable(citation.sentence.text)))
+        if len(citations or ()) > 1:
+            console.print(Text(printable(citation.sentence.text), style="bold"))
         console.print(_citation(answer, citation))
     if citations:
         console.print(Text(_SHARE, style="dim"))

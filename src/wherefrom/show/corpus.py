@@ -60,8 +60,10 @@ class _Report:
         rows: Sequence[OccurrenceRow],
         sort: tuple[int, bool],  # column, descending
         open_first: bool = False,
+        least: tuple[int, int] | None = None,  # column, and the least number in it at first
+        chart: tuple[int, int] | None = None,  # columns of a scatter plot: across, up
     ) -> None:
-        """Adds a table that the script draws."""
+        """Adds a table that the script draws, with a switch for function words if it has any."""
         columns = tuple(columns)
         meanings = "; ".join(f"{label}: {meaning}" for label, _, meaning in columns if meaning)
         if meanings and columns not in self.explained:  # once per set of columns
@@ -78,6 +80,7 @@ class _Report:
                 "rows": [
                     {
                         "cells": list(cells),
+                        "function": columns[0][0] == "word" and is_function_word(cells[0]),
                         "texts": list(spans[:_MAX_TEXTS]),
                         "hidden": max(0, len(spans) - _MAX_TEXTS),
                     }
@@ -85,6 +88,8 @@ class _Report:
                 ],
                 "sort": list(sort),
                 "open": open_first,
+                "least": least,
+                "chart": chart,
             }
         )
 
@@ -159,6 +164,8 @@ def render_bias(study: Any, histogram: Path | None = None, whole_page: bool = Tr
         ],
         (2, True),
         open_first=True,
+        least=(4, min([LEAST_TEXTS, max(len(entity.texts) for entity in study.entities)])),
+        chart=(4, 2),
     )  # fmt: skip
     return report.html(corpus, whole_page)
 
@@ -199,7 +206,10 @@ def render_overview(view: Any, whole_page: bool = True) -> str:
         ]  # fmt: skip
 
     note = f"Words in at least {view.min_count} texts. Click a word for examples."
-    report.add_table("Words with the most impact", note, columns, rows(view.words[:400]), (3, True))
+    report.add_table(
+        "Words with the most impact", note, columns, rows(view.words[:400]), (3, True),
+        least=(6, view.min_count), chart=(6, 1),
+    )  # fmt: skip
     for index, (name, words) in enumerate(view.classes.items()):
         descending = not (index == 1 and corpus.target is not None)
         report.add_table(f"For {name}", note, columns, rows(words[:150]), (1, descending))
@@ -268,6 +278,9 @@ def _first_rows(data: dict[str, Any]) -> str:
     """The first rows of a table in the script's order, without texts."""
     column, descending = data["sort"]
     rows = sorted(data["rows"], key=lambda row: row["cells"][column], reverse=descending)
+    if data["least"]:
+        counted, least = data["least"]
+        rows = [row for row in rows if row["cells"][counted] >= least]
     kinds = [head["kind"] for head in data["columns"]]
     sizes = [
         max((abs(row["cells"][k] or 0) for row in rows), default=0.0)

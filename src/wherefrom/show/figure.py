@@ -232,7 +232,7 @@ def _words_drawing(view: Any, function_words: bool = False, most: int = 15) -> D
         (word.word, word.mean, None, TINTS["for" if word.mean > 0 else "against"])
         for word in _ends(words, most)
     ]
-    kind = "words" if function_words else "words but function words"
+    kind = "words" if function_words else "words without function words"
     counts = f"{kind} in {counted(view.min_count, 'text')} or more: {len(rows)} of {len(words)}"
     return _ranking_drawing(rows, f"mean relevance for {view.corpus.question}", counts, {})
 
