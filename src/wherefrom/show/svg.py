@@ -156,13 +156,13 @@ def _atom_numbers(explanation: Explanation) -> str:
 
 def outlines(scene: Mapping[str, Any]) -> list[Outline]:
     """The bonds and letters of a molecule, from its SVG by RDKit."""
-    svg = base64.b64decode(scene["svg"]).decode("utf-8")
+    svg = base64.b64decode(scene["svg"]).decode("utf-8", "replace")
     shapes: list[Outline] = []
     for path, style in _PATH.findall(svg):
         steps = []
         for step, text in _STEP.findall(path):
-            numbers = [float(number) for number in re.findall(r"[-\d.]+", text)]
-            steps.append((step, list(zip(numbers[::2], numbers[1::2], strict=True))))
+            numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text)]
+            steps.append((step, list(zip(numbers[::2], numbers[1::2], strict=False))))
         shapes.append((steps, "fill:none" not in style))
     return shapes
 

@@ -119,13 +119,16 @@ class Displayable:
         return self._html(whole_page=False)
 
     @overload
-    def to_html(self, path: None = None) -> str: ...
+    def to_html(self, path: None = None, *, fragment: bool = ...) -> str: ...
     @overload
-    def to_html(self, path: str | Path) -> Path: ...
+    def to_html(self, path: str | Path, *, fragment: bool = ...) -> Path: ...
 
-    def to_html(self, path: str | Path | None = None) -> str | Path:
-        """A self-contained page as text; with `path`, writes it and returns the path."""
-        page = self._html(whole_page=True)
+    def to_html(self, path: str | Path | None = None, *, fragment: bool = False) -> str | Path:
+        """A self-contained page as text; with `path`, writes it and returns the path.
+
+        A `fragment` is what a notebook shows, for pages of other apps: one element, no scripts.
+        """
+        page = self._html(whole_page=not fragment)
         if path is None:
             return page
         write_text(path, page)
