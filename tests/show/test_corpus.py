@@ -96,7 +96,7 @@ def test_an_overview_has_a_table_for_each_view(corpus):
 
 
 def test_names_have_a_least_count_and_words_a_mark_of_function_words(study, corpus):
-    (names,) = json.loads(read(render_bias(study))[1])["tables"]
+    (names,) = read(render_bias(study))[1]["tables"]
     most = max(len(entity.texts) for entity in study.entities)
     assert names["least"] == [4, min(5, most)]
     assert names["columns"][4]["label"] == "texts"
@@ -105,7 +105,7 @@ def test_names_have_a_least_count_and_words_a_mark_of_function_words(study, corp
     notebook = render_bias(study, whole_page=False)
     for entity in study.entities:
         assert (f"<td>{entity.name}</td>" in notebook) <= (len(entity.texts) >= min(5, most))
-    tables = json.loads(read(render_overview(overview(corpus, 1)))[1])["tables"]
+    tables = read(render_overview(overview(corpus, 1)))[1]["tables"]
     marks = {row["cells"][0]: row["function"] for row in tables[0]["rows"]}
     assert marks["the"]
     assert not marks["good"]

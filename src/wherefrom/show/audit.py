@@ -43,7 +43,7 @@ def text(audit: Any) -> str:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name in ("method", *(name.replace(": ", "\n") for _, name in columns)):
         table.add_column(Text(name), overflow="fold")
-    details = []
+    details: list[Any] = []
     for method in audit.methods:
         cells = [_finding(audit, method, key) for key, _ in columns]
         texts = [Text(*_written(finding)) for finding in cells]
