@@ -284,7 +284,10 @@ ARGUMENTS = {
         "line 1 is not UTF-8",
     ),
     "--plot": (["explain", "good", "--plot", "{out}.foo"], "must end in .png, .pdf or .svg"),
-    "--plot of two": (["explain", "good", "bad", "--plot", "{out}.png"], "a single input, got 2"),
+    "--plot of two": (
+        ["explain", "a good film", "a bad film", "--plot", "{out}.png"],
+        "a single input, got 2",
+    ),
     "--units": (["explain", "good", "--units", "9" * 5000], "units apply only to images"),
     "--html is full": (["explain", "good", "--html", "/dev/full"], "No space left on device"),
     "--json is full": (["explain", "good", "--json", "/dev/full"], "No space left on device"),

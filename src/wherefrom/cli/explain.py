@@ -94,7 +94,7 @@ def explain(
     check_plot(plot)
     model = model or ("bace" if smiles else None)
     sources = _molecules(smiles) if smiles else read_texts(texts, file, encoding)
-    _check_pair(pair, sources)
+    _check_single(pair, plot, sources)
     explainer = load(model, sources.texts, dtype, device)
     check_molecules(explainer, smiles)
     options = parsed(settings) | {"position": position, "entity": entity}
@@ -124,7 +124,7 @@ def explain(
     if html is not None:
         _write_pages([[explanation] for explanation in explanations], html)
     if plot is not None:
-        _draw(explanations, len(sources), plot)
+        _draw(explanations, plot)
     if json is None or str(json) != "-":
         from wherefrom.show.terminal import render
 
@@ -172,7 +172,7 @@ def compare(
         raise InputError("pass either --methods or --all, not both.")
     model = model or ("bace" if smiles else None)
     sources = _molecules(smiles) if smiles else read_texts(texts, file, encoding)
-    _check_pair(pair, sources)
+    _check_single(pair, plot, sources)
     names = with_settings(listed(methods) or (METHODS if every else COMPARED), settings)
     explainer = load(model, sources.texts, dtype, device)
     check_molecules(explainer, smiles)
@@ -206,7 +206,7 @@ def compare(
     if html is not None:
         _write_pages(tables, html, beside=beside is not None)
     if plot is not None:
-        _draw(explanations, len(sources), plot)
+        _draw(explanations, plot)
     if json is None or str(json) != "-":
 
         def block(explanations: list[Explanation], legend: bool) -> str:
@@ -318,9 +318,11 @@ def _explain_all(
     return results, len(failures)
 
 
-def _check_pair(pair: str | None, sources: Sources) -> None:
-    if pair is not None and len(sources) != 1:
-        raise InputError(f"--pair applies to a single text, got {len(sources)}.")
+def _check_single(pair: str | None, plot: Path | None, sources: Sources) -> None:
+    """Refuses options for a single input if there are several."""
+    for name, value in (("--pair", pair), ("--plot", plot)):
+        if value is not None and len(sources) != 1:
+            raise InputError(f"{name} applies to a single input, got {len(sources)}.")
 
 
 def _molecules(smiles: list[str]) -> Sources:
@@ -334,11 +336,9 @@ def _write_json(explanations: list[Explanation], path: Path, is_list: bool) -> N
     write_json(path, json.dumps(data if is_list else data[0], ensure_ascii=False, indent=1))
 
 
-def _draw(explanations: list[Explanation], inputs: int, path: Path) -> None:
+def _draw(explanations: list[Explanation], path: Path) -> None:
     from wherefrom.core.explanation import Comparison
 
-    if inputs > 1:
-        raise InputError(f"--plot draws a single input, got {inputs}.")
     Comparison(explanations).plot(path=path)
     say(f"wrote {path}", err=True)
 
