@@ -53,7 +53,7 @@ def test_a_pair_and_its_halves(run):
     assert [e.text for e in rows] == ["the film\nis it"] * 2
     done = run("explain", "a film", "the movie", "--pair", "it")
     assert done.exit_code == 2
-    assert "--pair applies to a single text, got 2" in done.stderr
+    assert "--pair applies to a single input, got 2" in done.stderr
 
 
 @pytest.mark.filterwarnings("default::wherefrom.errors.GuessedEncoding")

@@ -98,9 +98,17 @@ def test_a_passage_has_the_same_share_everywhere(model, bytepairs):
     assert "share: relevance / Σ |relevance| of all parts of the prompt" in shown
 
 
-def test_the_terminal_names_sentences_passages_and_the_ledger(answer):
+def test_the_terminal_names_sentences_passages_and_the_ledger(answer, model, bytepairs):
     text = terminal(answer, color=False, width=120)
-    assert text.startswith(ANSWER.strip())
+    for sentence in answer.sentences:  # each once, with its passages
+        assert re.findall(rf"^{re.escape(sentence.text.strip())}$", text, re.M) == [
+            sentence.text.strip()
+        ]
+    single = Explainer(model, bytepairs).answer(Prompt("who is it?", PASSAGES), " it is Paris")
+    shown = terminal(single, color=False, width=120)
+    assert len(single.sentences) == 1
+    assert shown.startswith(single.text.strip())
+    assert len(re.findall(rf"^{re.escape(single.text.strip())}$", shown, re.M)) == 1
     for expected in ("it is Paris.", "love!", "passage 1", "passage 2", "share", "prompt", "root",
                      "residual"):  # fmt: skip
         assert expected in text
@@ -126,7 +134,7 @@ def test_the_command_explains_passages_messages_and_texts(folder, tmp_path):
         arguments += ["--passages", str(tmp_path / f"{number}.txt")]
     html = tmp_path / "page.html"
     run = CliRunner().invoke(app, [*arguments, "--check", "--html", str(html), "--json", "-",
-                                   "--png", str(tmp_path / "matrix.png")])  # fmt: skip
+                                   "--plot", str(tmp_path / "matrix.png")])  # fmt: skip
     assert run.exit_code == 0, run.output
     data = json.loads(run.stdout)
     assert "<|user|>[1] 0\nthe movie is lovely." in data["prompt"]

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -401,14 +400,17 @@ class Answer(Displayable, Record):
         parts = [{"part": unit.field} for unit in explanation.units]
         return [part | row for part, row in zip(parts, explanation._rows(), strict=True)]
 
-    def to_png(self, path: str | Path, level: Level = "word", *, multi_hop: bool = False) -> None:
-        """The matrix as a picture: answer tokens × prompt words and earlier answer tokens.
+    def _figures(self) -> Mapping[str, Callable[..., Any]]:
+        """The shares of each row, relevance / Σ |relevance|; and `of()`.
 
-        It shows shares of each row, relevance / Σ |relevance|. `level` sets the columns of
-        the prompt; `multi_hop` as in `of`.
+        `level` of "matrix" sets the columns of the prompt; `multi_hop` is that of `of`.
         """
-        draw = import_module("wherefrom.show.answer").alignment_plot
-        draw(self, Path(path), level, multi_hop)
+        draw = import_module("wherefrom.show.answer").matrix_drawing
+
+        def matrix(level: Level = "word", multi_hop: bool = False) -> Any:
+            return draw(self, level, multi_hop)
+
+        return {"matrix": matrix, **self.of()._figures()}
 
 
 def _renderer(kind: str) -> Callable[..., str]:

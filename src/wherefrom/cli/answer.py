@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wherefrom.cli.options import Budget, Device, Dtype, Html, Json, MethodName, Settings
+from wherefrom.cli.options import Budget, Device, Dtype, Html, Json, MethodName, Plot, Settings
 from wherefrom.cli.output import complain, exit_if_left_out, progress, say, say_styled, write_json
-from wherefrom.cli.reading import load, parsed
+from wherefrom.cli.reading import check_plot, load, parsed
 from wherefrom.errors import FileError, InputError, for_command
 from wherefrom.storage.text_file import decoded, read_bytes
 
@@ -68,10 +68,7 @@ def answer(
     ] = False,
     json: Json = None,
     html: Html = None,
-    png: Annotated[
-        Path | None,
-        typer.Option("--png", help="Write a heatmap of answer tokens × prompt words here."),
-    ] = None,
+    plot: Plot = None,
     settings: Settings = None,
     budget: Budget = None,
     dtype: Dtype = None,
@@ -82,13 +79,14 @@ def answer(
     options |= {} if budget is None else {"budget": budget}
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed}
     if prompt is not None and is_lines(prompt):
-        _refuse_single(passages, question, system, image, answer, html, png)
+        _refuse_single(passages, question, system, image, answer, html, plot)
         lines = read_lines(prompt)
         explainer = load(model, dtype=dtype, device=device)
         results = _answer_lines(explainer, lines, max_new_tokens, options, sampling)
         _show_lines([answer for answer in results if answer is not None], json, check, through)
         exit_if_left_out(results.count(None), len(lines), "prompts")
         return
+    check_plot(plot)
     prompt_read = _prompt(prompt, passages, question, system)
     explainer = load(model, dtype=dtype, device=device)
     options["images"] = image or []
@@ -96,13 +94,13 @@ def answer(
         result = explainer.generate(prompt_read, max_new_tokens, **sampling, **options)
     else:
         result = explainer.answer(prompt_read, answer, **options)
-    if html is not None or png is not None or through:
+    if html is not None or plot is not None or through:
         with progress("explaining") as advance:
             result.rows(lambda done, count: advance(done, count, method))
     if html is not None:
         result.to_html(html)
-    if png is not None:
-        result.to_png(png, multi_hop=through)
+    if plot is not None:
+        result.plot("matrix", plot, multi_hop=through)
     if json is not None:
         data = _data(result, check, through)
         write_json(json, json_text.dumps(data, ensure_ascii=False, indent=1))
@@ -112,7 +110,7 @@ def answer(
 
 def _refuse_single(*options: Any) -> None:
     """Refuses options for a single prompt if --prompt names a file of several."""
-    names = ("--passages", "--question", "--system", "--image", "--answer", "--html", "--png")
+    names = ("--passages", "--question", "--system", "--image", "--answer", "--html", "--plot")
     for name, value in zip(names, options, strict=True):
         if value:
             raise InputError(

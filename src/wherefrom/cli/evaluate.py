@@ -26,7 +26,14 @@ from wherefrom.cli.options import (
     Truncate,
     Workers,
 )
-from wherefrom.cli.output import exit_after_rows, interrupted, progress, saved_to_resume, say
+from wherefrom.cli.output import (
+    exit_after_rows,
+    interrupted,
+    progress,
+    saved_to_resume,
+    say,
+    say_styled,
+)
 from wherefrom.cli.reading import check_molecules, listed, load, read_texts
 from wherefrom.errors import MissingExtra
 from wherefrom.storage.writing import write_text
@@ -106,7 +113,7 @@ def evaluate(
         result.to_csvs(out)
         result.to_json(out / "evaluation.json")
         try:
-            pictures = result.plot(out)
+            pictures = result.plots(out)
         except MissingExtra as error:
             say(f"wherefrom: the report has no plots: {error}", err=True)
             pictures = []
@@ -159,4 +166,7 @@ def audit(
     if json is not None and str(json) != "-":
         result.to_json(json)
         say(f"wrote {json}", err=True)
-    say(result.to_json() if str(json) == "-" else str(result))
+    if str(json) == "-":
+        say(result.to_json())
+    else:
+        say_styled(str(result))

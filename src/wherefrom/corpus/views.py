@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -237,6 +237,12 @@ class Overview(Displayable):
     def _html(self, whole_page: bool) -> str:
         show = import_module("wherefrom.show.corpus")
         return str(show.render_overview(self, whole_page))
+
+    def _figures(self) -> Mapping[str, Callable[..., Any]]:
+        """The words with the highest and lowest means; `function_words` adds "the" and the like."""
+        figures: Mapping[str, Callable[..., Any]]
+        figures = import_module("wherefrom.show.figure").corpus_drawings(self)
+        return figures
 
     def _rows(self) -> list[dict[str, Any]]:
         """One row for each word."""

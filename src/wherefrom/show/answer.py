@@ -13,10 +13,10 @@ from rich.text import Text
 
 from wherefrom.core.explanation import plural
 from wherefrom.errors import printable
-from wherefrom.show.explanation_figure import colormap, draw_scene
+from wherefrom.show.explanation_figure import draw_scene
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import page as whole_page
-from wherefrom.show.plot_style import AXIS, FAINT, GRID, saved_figure
+from wherefrom.show.plot_style import AXIS, FAINT, GRID, Drawing, colormap, short_label
 from wherefrom.show.terminal import (
     console_text,
     heatmap,
@@ -47,7 +47,6 @@ _SCRIPTS = ("answer_matrix.js", "answer_sentence.js", "answer.js")
 _SOURCE_WIDTH = 60  # characters of a source in a table
 _DIGITS = 5
 _COLUMNS = 80  # of the prompt, in the figure
-_LABEL_WIDTH = 24  # of a label
 _SHARE = "share: relevance / Σ |relevance| of all parts of the prompt"
 _KEY = (
     ("for", "red", "counts for the chosen words"),
@@ -82,17 +81,19 @@ def terminal(
     console = make_console(color, width)
     explanation = answer.of(multi_hop=multi_hop)
     source = printable(f"{explanation.label}  {answer.model}")
-    console.print(Text(printable(answer.text.strip()), style="bold"))
+    if citations is None and any(part.kind == "passage" for part in answer.parts):
+        citations = answer.citations(multi_hop=multi_hop)
+    if len(citations or ()) < 2:  # else each sentence is shown with its passages
+        console.print(Text(printable(answer.text.strip()), style="bold"))
     console.print(Text(source, style="dim"))
     described = printable(
         f"explained: {explained_quantity(answer, explanation)}, {signed(explanation.output)}"
     )
     console.print(Text(described, style="dim"))
-    if citations is None and any(part.kind == "passage" for part in answer.parts):
-        citations = answer.citations(multi_hop=multi_hop)
     for citation in citations or ():
         console.print()
-        console.print(Text(printable(citation.sentence.text)))
+        if len(citations or ()) > 1:
+            console.print(Text(printable(citation.sentence.text), style="bold"))
         console.print(_citation(answer, citation))
     if citations:
         console.print(Text(_SHARE, style="dim"))
@@ -266,37 +267,24 @@ def alignment(
     return columns
 
 
-def alignment_plot(
-    answer: Answer, path: Path, level: Level = "word", multi_hop: bool = False
-) -> Path:
+def matrix_drawing(answer: Answer, level: Level = "word", multi_hop: bool = False) -> Drawing:
     """Answer tokens × prompt words, then earlier answer tokens: the shares of `alignment`."""
     columns = alignment(answer, level, multi_hop)
     shares = np.stack([column.share for column in columns], 1)
-    tokens = [_label(token.text) for token in answer.tokens]
+    tokens = [short_label(token.text) for token in answer.tokens]
     prompt = sum(not column.earlier for column in columns)
     count = len(answer.places(level, whole_images=True))
     explanation = answer.of(multi_hop=multi_hop)
     images = pictures(explanation)
     wide, high = 0.24 * len(columns) + 2.4, 0.24 * len(tokens) + 2.0
     wide = max(wide, 2.6 * len(images))
-    with saved_figure(path, figsize=(wide, high + 2.6 * bool(images))) as figure:
-        lower = figure
-        if images:
-            by_name = {source.name: source.share for source in answer.sources(multi_hop=multi_hop)}
-            upper, lower = figure.subfigures(2, 1, height_ratios=(2.6, high))
-            for number, (panel, picture) in enumerate(
-                zip(upper.subplots(1, len(images), squeeze=False)[0], images, strict=True), 1
-            ):
-                panel.axis("off")
-                draw_scene(panel, picture, bare=False)
-                share = by_name[f"image {number}"]
-                panel.set_title(f"image {number}: share {whole_percent(share)}", fontsize=8)
-        axes = lower.subplots()
+
+    def on_axes(axes: Any) -> None:
         # colours are scaled to the prompt, since earlier answer tokens have much larger scores
         most = float(np.abs(shares[:, :prompt]).max(initial=0.0)) or 1.0
         clipped = "both" if float(np.abs(shares).max()) > most else "neither"
-        image = axes.imshow(shares, cmap=colormap(explanation), vmin=-most, vmax=most)
-        labels = [_label(column.text) for column in columns]
+        image = axes.imshow(shares, cmap=colormap(explanation.signed), vmin=-most, vmax=most)
+        labels = [short_label(column.text) for column in columns]
         axes.set_xticks(range(len(columns)), labels, rotation=90, fontsize=8)
         axes.set_yticks(range(len(tokens)), tokens, fontsize=8)
         axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
@@ -314,15 +302,23 @@ def alignment_plot(
             f"{shown} of the prompt" + (" | earlier tokens of the answer" * (len(tokens) > 1)),
             fontsize=8,
         )
-        bar = lower.colorbar(image, ax=axes, shrink=0.8, pad=0.02, aspect=12, extend=clipped)
+        bar = axes.figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02, aspect=12, extend=clipped)
         bar.set_label("relevance / Σ |relevance| of the prompt", fontsize=8)
         bar.ax.tick_params(labelsize=7)
         bar.outline.set_visible(False)
-    return path
 
+    def on_figure(figure: Any) -> None:
+        by_name = {source.name: source.share for source in answer.sources(multi_hop=multi_hop)}
+        upper, lower = figure.subfigures(2, 1, height_ratios=(2.6, high))
+        for number, (panel, picture) in enumerate(
+            zip(upper.subplots(1, len(images), squeeze=False)[0], images, strict=True), 1
+        ):
+            panel.axis("off")
+            draw_scene(panel, picture)
+            share = by_name[f"image {number}"]
+            panel.set_title(f"image {number}: share {whole_percent(share)}", fontsize=8)
+        on_axes(lower.subplots())
 
-def _label(text: str) -> str:
-    """A text as a label: one short line, with $ escaped."""
-    line = printable(" ".join(text.split())) or "␣"
-    line = line if len(line) <= _LABEL_WIDTH else f"{line[: _LABEL_WIDTH - 1]}…"
-    return line.replace("$", r"\$")
+    if not images:
+        return Drawing((wide, high), on_axes)
+    return Drawing((wide, high + 2.6), None, on_figure)
