@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -13,12 +14,14 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     NonNegativeInt,
     PositiveInt,
     ValidationError,
     WithJsonSchema,
+    model_validator,
 )
 
 from wherefrom import __version__
@@ -30,6 +33,7 @@ from wherefrom.methods.secant import Auto
 from wherefrom.web.models import Models, ServedModel
 
 DESCRIPTION = "/api/openapi.json"
+API_DESCRIPTION = "/v1/openapi.json"
 Data = dict[str, Any]
 
 
@@ -50,6 +54,7 @@ class Limits:
     job_seconds: float = 60.0  # running time of one job, without its time in the queue
     upload_seconds: float = 30.0  # for the body of a request to arrive
     queued_jobs: int = 16
+    key_requests: int = 8  # at once with one key of the API
     cached_explanations: int = 128
     cached_predictions: int = 8
     cached_attention: int = 1  # all maps of one input: they can be large
@@ -141,6 +146,103 @@ class AnswerBody(Body):
     max_new_tokens: PositiveInt = Field(48, description="The maximum number of generated tokens.")
 
 
+class ApiBody(BaseModel):
+    """A part of a request to the API: a field that it does not know is refused, unless empty."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        return {name: value for name, value in data.items() if value not in (None, [], {})}
+
+
+def _joined_texts(content: Any) -> Any:
+    """The text of a message's content, which may be a list of texts."""
+    if not isinstance(content, list):
+        return content
+    texts = [block.get("text") if isinstance(block, Mapping) else None for block in content]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError("content: the API reads texts only, in blocks of the type text.")
+    return "".join(map(str, texts))
+
+
+class Message(ApiBody):
+    """A chat message."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Annotated[str, BeforeValidator(_joined_texts)] = Field(
+        description="A text, or a list of texts."
+    )
+    sentences: list[Any] = Field([], description="Those of an earlier answer; they are not read.")
+
+
+class Document(ApiBody):
+    """A passage that the answer may come from; a text alone is a document, too."""
+
+    text: str
+    title: str = ""
+    id: str = Field("", description="Repeated where the document is cited.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, data: Any) -> Any:
+        return {"text": data} if isinstance(data, str) else data
+
+
+class PromptBody(ApiBody):
+    """A prompt for a language model: its messages, with documents if they are apart."""
+
+    model: str = Field(description="The name of a served model.")
+    messages: list[Message] = Field(description="Chat messages; the last one asks.")
+    documents: list[Document] = Field([], description="Passages that the answer may come from.")
+    method: MethodName = Field("auto", description="The name of a method.")
+    of: Literal["contrast", "logit", "logprob"] = Field(
+        "contrast", description="The explained quantity of each token of the answer."
+    )
+
+
+class StreamOptions(ApiBody):
+    """What a stream contains."""
+
+    include_usage: bool = Field(False, description="Whether the last chunk counts the tokens.")
+
+
+class ChatBody(PromptBody):
+    """Generates an answer, with the passages of each sentence, as OpenAI's chat completions."""
+
+    max_completion_tokens: PositiveInt | None = Field(None, description="The longest answer.")
+    max_tokens: PositiveInt | None = Field(None, description="An older name of the same.")
+    temperature: float = Field(0.0, ge=0, le=2, description="0, the default, decodes greedily.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Sample from the most likely tokens.")
+    seed: int | None = Field(None, description="Makes sampling reproducible.")
+    stream: bool = Field(False, description="Whether the answer is sent as it is generated.")
+    stream_options: StreamOptions = StreamOptions(include_usage=False)
+    # they have one value here
+    n: int = Field(1, ge=1, le=1)
+    logprobs: Literal[False] = False
+    store: Literal[False] = False
+    frequency_penalty: float = Field(0.0, ge=0, le=0)
+    presence_penalty: float = Field(0.0, ge=0, le=0)
+    # labels of the caller, which do not change the answer
+    user: str = ""
+    metadata: dict[str, str] = {}
+
+
+class GivenAnswerBody(PromptBody):
+    """Explains an answer that came from elsewhere: the passages of each sentence."""
+
+    answer: str | list[NonNegativeInt] = Field(description="A text or token ids of this model.")
+
+
+class ExplainBody(Body):
+    """Explains a prediction: the scores of the units of an input, and the ledger."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 _LINES = "application/x-ndjson"
 _JSON = "application/json"
 _HTML = "text/html; charset=utf-8"
@@ -161,6 +263,7 @@ ROUTES: dict[str, tuple[type[Body], str, str]] = {
 """The body, the summary and the media type of each route that takes a request."""
 
 B = TypeVar("B", bound=Body, covariant=True)
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -181,13 +284,7 @@ def parse_request(
     content: bytes, kind: type[B], models: Models, limits: Limits
 ) -> ParsedRequest[B]:
     """Parses and validates the content of a request."""
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise NotJson from error
-    if not isinstance(data, Mapping):
-        raise InputError("the request must be a JSON object.")
-    body = checked(kind, data)
+    body = checked(kind, content)
     model = models[body.model]
     if model.refused is not None:
         raise InputError(model.refused)
@@ -196,19 +293,37 @@ def parse_request(
     return ParsedRequest(model, source, (model.name, digest, body.truncate), body.method, body)
 
 
-def checked(kind: type[B], data: Mapping[str, Any]) -> B:
-    """Validates the body of a request; an error names the first wrong field."""
+def checked(kind: type[M], content: bytes) -> M:
+    """Parses and validates the body of a request; an error names the first wrong field."""
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise NotJson from error
+    if not isinstance(data, Mapping):
+        raise InputError("the request must be a JSON object.")
     try:
         return kind.model_validate(data)
     except ValidationError as error:
         problems = error.errors()
-        name = problems[0]["loc"][0]
         cause = problems[0].get("ctx", {}).get("error")
         if isinstance(cause, WherefromError):
             raise cause from error
-        reasons = dict.fromkeys(p["msg"] for p in problems if p["loc"][0] == name)
+        names = [_field(problem["loc"]) for problem in problems]
+        if problems[0]["type"] == "extra_forbidden":
+            raise InputError(f"{names[0]}: this server has no such field.") from error
+        alternatives = zip(names, problems, strict=True)
+        reasons = dict.fromkeys(p["msg"] for n, p in alternatives if n.startswith(names[0]))
         text = " or ".join(reason[:1].lower() + reason[1:] for reason in reasons)
-        raise InputError(f"{name}: {text}.") from error
+        raise InputError(f"{names[0]}: {text}.") from error
+
+
+_NAME = re.compile(r"\w+")
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    """The path of a field, without the alternatives of its type that were tried."""
+    path = (str(step) for step in location)
+    return ".".join(step for step in path if _NAME.fullmatch(step) and step not in ("str", "int"))
 
 
 def with_text(
@@ -312,6 +427,33 @@ def describe(models: Models, limits: Limits) -> Data:
         },
         "paths": paths,
         "components": {"schemas": {"Error": _ERROR}},
+    }
+
+
+def describe_api() -> Data:
+    """The OpenAPI description of the API for programs."""
+    bodies: dict[str, type[BaseModel]] = {
+        "/v1/chat/completions": ChatBody,
+        "/v1/answers": GivenAnswerBody,
+        "/v1/explain": ExplainBody,
+    }
+    schemas: Data = {}
+    paths: Data = {"/v1/models": {"get": {"summary": "The served models."}}}
+    for path, kind in bodies.items():
+        schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= schema.pop("$defs", {})
+        summary = schema.pop("description")
+        content = {_JSON: {"schema": schema}}
+        responses = {"200": {"description": summary}, "4XX": {"description": "An error."}}
+        request = {"requestBody": {"required": True, "content": content}}
+        paths[path] = {"post": {"summary": summary, **request, "responses": responses}}
+    key = {"type": "http", "scheme": "bearer"}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "wherefrom", "version": "1"},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"key": key}},
+        "security": [{"key": []}, {}],
     }
 
 

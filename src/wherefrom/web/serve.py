@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import signal
 import socket
 import time
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wherefrom.errors import FileError, InputError, MissingExtra, WherefromError
+from wherefrom.errors import FileError, InputError, MissingExtra, WherefromError, nearest
 from wherefrom.explainer import Explainer
 from wherefrom.loading import load
 from wherefrom.models.embedded import embedded
@@ -25,6 +27,8 @@ from wherefrom.web.worker import Worker
 
 if TYPE_CHECKING:
     import uvicorn
+
+    from wherefrom.web.request import Limits
 
 Say = Callable[[str], None]
 _CONNECTIONS = 256  # at once; more get status 503
@@ -38,36 +42,51 @@ def serve(
     token: str | None = None,
     reports: Path | None = None,
     browse: bool = False,
+    api: bool = False,
+    api_keys: Sequence[str] = (),
+    limits: Mapping[str, Any] | None = None,
     say: Say = print,
     **options: Any,
 ) -> None:
-    """Serves the page until interrupted.
+    """Serves the page until interrupted, and with `api` the API for programs.
 
     By default it serves the embedded models. If other machines can reach the host, a token is
-    required, random unless `token` is passed. Other options go to `load` (`dtype=`, `device=`).
+    required, random unless `token` is passed; it is the key of the API unless there are `api_keys`.
+    `limits` are fields of `Limits`. Other options go to `load` (`dtype=`, `device=`).
     """
     for library in ("pydantic", "starlette", "uvicorn"):
         if find_spec(library) is None:
             raise MissingExtra(library, "web", "the web page")
     from wherefrom.web.app import make_app
-    from wherefrom.web.request import Limits
 
     if reports is not None and not reports.is_dir():
         raise FileError(f"--reports: {reports} is not a folder.")
     if token is not None and not (token.isascii() and token.isalnum() and len(token) >= 16):
         raise InputError("a token must consist of at least 16 letters and digits.")
+    if any(not re.fullmatch(r"[!-~]{16,}", key) for key in api_keys):
+        raise InputError("an API key must consist of at least 16 ASCII characters, without spaces.")
+    if api_keys and not api:
+        raise InputError(
+            "an API key is of use with the API only.", "Pass api=True.", command="Add --api."
+        )
+    checked = _limits(limits or {})
     if token is None and not is_loopback(host):
         token = secrets.token_hex(16)
     read = partial(load, **options)
     with _listening(host, port) as listener:
         served = open_models(models, read) if models else _embedded_models(read, say)
-        limits = Limits()
-        worker = Worker(limits.job_seconds, limits.queued_jobs)
+        worker = Worker(checked.job_seconds, checked.queued_jobs)
         for model in served:
             worker.submit(partial(_warm_up, model))
-        app = make_app(served, worker, limits=limits, host=host, token=token, reports=reports)
+        app = make_app(
+            served, worker, limits=checked, host=host, token=token, reports=reports, api=api,
+            keys=api_keys,
+        )  # fmt: skip
         address = _address(host, listener.getsockname()[1], token)
         say(f"wherefrom serves {', '.join(served.names)} at {address} (stop with Ctrl-C)")
+        if api:
+            key = "an API key" if api_keys else "no key" if token is None else "the token as key"
+            say(f"its API is at {address.partition('?')[0]}v1, with {key}")
         if browse:
             webbrowser.open(address)
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
@@ -75,6 +94,22 @@ def serve(
                 signal.signal(signal.SIGINT, signal.default_int_handler)
         with suppress(KeyboardInterrupt):
             asyncio.run(serve_on(make_server(app), listener))
+
+
+def _limits(changes: Mapping[str, Any]) -> Limits:
+    """The limits with these changes, which are positive numbers."""
+    from wherefrom.web.request import Limits
+
+    limits = Limits()
+    for name, value in changes.items():
+        known = [field.name for field in fields(Limits)]
+        if name not in known:
+            raise InputError(f'there is no limit "{name}"; {nearest(name, known)}')
+        kind = type(getattr(limits, name))
+        if isinstance(value, bool) or not isinstance(value, (int, kind)) or value <= 0:
+            noun = "a positive integer" if kind is int else "a positive number"
+            raise InputError(f"the limit {name} must be {noun}, got {value!r}.")
+    return replace(limits, **changes)
 
 
 def make_server(app: App) -> uvicorn.Server:
