@@ -20,12 +20,14 @@ def test_the_command_line_passes_its_options_on(monkeypatch, tmp_path):
         serve_module, "serve", lambda *arguments, say, **model: calls.append((*arguments, model))
     )
     options = ["-m", "a", "-m", "b", "--host", "::1", "--port", "5", "--reports", str(tmp_path)]
+    options += ["--api", "--api-key", "k" * 16, "--limit", "answer_tokens=512"]
     result = CliRunner().invoke(
         app, ["serve", *options, "--open", "--dtype", "float64"], env={"WHEREFROM_TOKEN": "t" * 16}
     )
     assert result.exit_code == 0, result.output
     model = {"dtype": "float64"}
-    assert calls == [(["a", "b"], "::1", 5, "t" * 16, tmp_path, True, model)]
+    page = (["a", "b"], "::1", 5, "t" * 16, tmp_path, True)
+    assert calls == [(*page, True, ["k" * 16], {"answer_tokens": 512}, model)]
 
 
 def test_a_language_model_has_prompts_as_examples(gpt2, bytepairs):

@@ -20,12 +20,8 @@ from wherefrom.show.sentence import sentence
 from wherefrom.web.answers import Answers, PageRequest
 from wherefrom.web.generation import OnUpdate, checked_length
 from wherefrom.web.metrics import Metrics
-from wherefrom.web.models import Models, ServedModel
+from wherefrom.web.models import Models
 from wherefrom.web.request import ChatBody, Data, GivenAnswerBody, Limits, PromptBody
-
-
-class NoSuchModel(InputError):
-    """The server has no model of this name."""
 
 
 class Api:
@@ -41,20 +37,13 @@ class Api:
 
     def model(self, name: str) -> Data:
         """A served model."""
-        model = self.served(name)
+        model = self._models[name]
         about = {"id": name, "object": "model", "created": self._created, "owned_by": "wherefrom"}
         return {**about, "generates": model.answers, "labels": model.explainer.labels()}
 
-    def served(self, name: str) -> ServedModel:
-        """The model of this name; raises if there is none."""
-        try:
-            return self._models[name]
-        except InputError as error:
-            raise NoSuchModel(error.what) from error
-
     def chat(self, body: ChatBody, send: OnUpdate) -> Data:
         """A chat completion; a streamed one is sent in chunks, the passages after each sentence."""
-        model, (prompt, ids) = self.served(body.model), _prompt(body)
+        model, (prompt, ids) = self._models[body.model], _prompt(body)
         asked = body.max_completion_tokens or body.max_tokens
         count = checked_length(model, prompt, _texts(body), None, asked, self._limits)
         options = {"temperature": body.temperature, "top_p": body.top_p} if body.temperature else {}
@@ -114,7 +103,7 @@ class Api:
 
     def answer(self, body: GivenAnswerBody) -> Data:
         """The sentences of an answer that came from elsewhere, with their passages."""
-        model, (prompt, ids) = self.served(body.model), _prompt(body)
+        model, (prompt, ids) = self._models[body.model], _prompt(body)
         checked_length(model, prompt, _texts(body), body.answer, None, self._limits)
         with _caught() as messages:
             answer = model.explainer.answer(prompt, body.answer, None, body.method, body.of)

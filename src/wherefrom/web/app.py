@@ -23,7 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from wherefrom.answers.answer import Answer
-from wherefrom.errors import FileError, InputError, ModelError, WherefromError
+from wherefrom.errors import FileError, InputError, ModelError, TooLong, WherefromError
 from wherefrom.inputs.records import FILES, LABEL, PAIRS, TEXT
 from wherefrom.methods import METHODS, Method, default_methods
 from wherefrom.methods.secant import Auto
@@ -31,10 +31,10 @@ from wherefrom.show import answer as answer_view
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import STYLE
 from wherefrom.web.answers import Answers
-from wherefrom.web.api import Api, NoSuchModel
+from wherefrom.web.api import Api
 from wherefrom.web.generation import OnUpdate, Question, explained
 from wherefrom.web.metrics import Metrics
-from wherefrom.web.models import PASSAGES, QUESTION, Models
+from wherefrom.web.models import PASSAGES, QUESTION, Models, NoSuchModel
 from wherefrom.web.request import (
     API_DESCRIPTION,
     DESCRIPTION,
@@ -49,11 +49,13 @@ from wherefrom.web.request import (
     MethodsBody,
     NotJson,
     ParsedRequest,
+    PromptBody,
     TableBody,
     TooLarge,
     checked,
     describe,
     describe_api,
+    json_object,
     parse_request,
     with_text,
 )
@@ -79,6 +81,7 @@ _MEDIA_TYPES = {
 }
 _LOG = logging.getLogger(__name__)
 B = TypeVar("B", bound=Body)
+P = TypeVar("P", bound=PromptBody)
 R = TypeVar("R")
 Compute = Callable[[ParsedRequest[Body]], Data]
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -177,8 +180,7 @@ class Server:
 
     async def chat(self, request: Request) -> Response:
         """A chat completion, or the events of one."""
-        body = checked(ChatBody, await self._body(request))
-        self.api.served(body.model)  # without waiting for the worker
+        body = await self._checked(request, ChatBody)
         if not body.stream:
             job = partial(self.api.chat, body, lambda row: None)
             return JSONResponse(await self._run(request, job))
@@ -204,9 +206,14 @@ class Server:
 
     async def given_answer(self, request: Request) -> Response:
         """The passages for each sentence of an answer that came from elsewhere."""
-        body = checked(GivenAnswerBody, await self._body(request))
-        self.api.served(body.model)
+        body = await self._checked(request, GivenAnswerBody)
         return JSONResponse(await self._run(request, partial(self.api.answer, body)))
+
+    async def _checked(self, request: Request, kind: type[P]) -> P:
+        """The body of a request to the API, checked without waiting for the worker."""
+        body = checked(kind, json_object(await self._body(request)))
+        self.models[body.model]  # raises if there is none
+        return body
 
     async def api_explain(self, request: Request) -> Response:
         """The explanation of a prediction."""
@@ -496,10 +503,12 @@ def _describe(error: Exception) -> tuple[int, Data]:
 def _api_error(error: Exception) -> tuple[int, Data]:
     """The status and the JSON body for an error of the API."""
     status, content = _describe(error)
-    kind = "model_not_found" if isinstance(error, NoSuchModel) else content["error"]["kind"]
-    if status == 422:
-        status = 404 if isinstance(error, NoSuchModel) else 400
-    return status, api_error(status, kind, content["error"]["message"])
+    kind, message = content["error"]["kind"], content["error"]["message"]
+    if isinstance(error, NoSuchModel):
+        return 404, api_error(404, "model_not_found", message)
+    kind = "context_length_exceeded" if isinstance(error, TooLong) else kind
+    status = 400 if status == 422 else status
+    return status, api_error(status, kind, message)
 
 
 def _identity(value: R) -> R:
@@ -551,5 +560,7 @@ def make_app(
     server = Server(models, worker, limits, Reports(reports))
     routes = server.routes() + (server.api_routes() if api else [])
     app = Starlette(routes=routes, exception_handlers={HTTPException: _error_response})
+    if not api:
+        return Gate(app, host, token)
     keys = tuple(keys) or (() if token is None else (token,))
-    return server.metrics.measured(Gate(app, host, token, keys if api else (), limits.key_requests))
+    return server.metrics.measured(Gate(app, host, token, keys, limits.key_requests))

@@ -14,7 +14,7 @@ from wherefrom.errors import InputError, ModelError, TooLong, for_page
 from wherefrom.inputs.text import longest
 from wherefrom.show.answer import page_data
 from wherefrom.web.models import ServedModel
-from wherefrom.web.request import AnswerBody, Data, Limits, ParsedRequest
+from wherefrom.web.request import AnswerBody, Data, Limits, ParsedRequest, check_characters
 
 OnUpdate = Callable[[Data], None]
 
@@ -71,13 +71,15 @@ def checked_length(
         raise ModelError(f"{model.name} is not a language model: it generates no answers.")
     if max_new_tokens is not None and max_new_tokens > limits.answer_tokens:
         raise InputError(
-            f"max_new_tokens may be up to {limits.answer_tokens}, got {max_new_tokens}."
+            f"an answer may have up to {limits.answer_tokens} tokens, got {max_new_tokens}."
         )
-    characters = sum(map(len, texts)) + (len(answer) if isinstance(answer, str) else 0)
+    texts = [*texts, answer] if isinstance(answer, str) else texts
+    check_characters(texts)
+    characters = sum(map(len, texts))
     if characters > limits.text_characters:
         raise TooLong(
             f"prompt and answer have {characters:,} characters; this server accepts up to "
-            f"{limits.text_characters:,}. Shorten them, or use the command line."
+            f"{limits.text_characters:,}. Shorten them."
         )
     explainer = model.explainer
     used = len(read_prompt(explainer.tokenizer, prompt).ids)
@@ -91,7 +93,7 @@ def checked_length(
     if used + count > most:
         raise TooLong(
             f"prompt and answer have up to {used + count:,} tokens; this server explains up to "
-            f"{most:,}. Shorten them, or use the command line."
+            f"{most:,}. Shorten them."
         )
     return max_new_tokens or min(limits.answer_tokens, most - used)
 

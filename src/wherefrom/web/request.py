@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -284,7 +284,7 @@ def parse_request(
     content: bytes, kind: type[B], models: Models, limits: Limits
 ) -> ParsedRequest[B]:
     """Parses and validates the content of a request."""
-    body = checked(kind, content)
+    body = checked(kind, json_object(content))
     model = models[body.model]
     if model.refused is not None:
         raise InputError(model.refused)
@@ -293,14 +293,19 @@ def parse_request(
     return ParsedRequest(model, source, (model.name, digest, body.truncate), body.method, body)
 
 
-def checked(kind: type[M], content: bytes) -> M:
-    """Parses and validates the body of a request; an error names the first wrong field."""
+def json_object(content: bytes) -> Mapping[str, Any]:
+    """Parses the content of a request."""
     try:
         data = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise NotJson from error
     if not isinstance(data, Mapping):
         raise InputError("the request must be a JSON object.")
+    return data
+
+
+def checked(kind: type[M], data: Mapping[str, Any]) -> M:
+    """Validates the body of a request; an error names the first wrong field."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
@@ -363,11 +368,9 @@ def _text_input(body: Body, model: ServedModel, limits: Limits) -> tuple[str | T
             f"this text has {length:,} characters; the page accepts up to "
             f"{limits.text_characters:,}. Explain a part of it, or use the command line."
         )
-    try:
-        # JSON distinguishes a pair from a single text
-        digest = hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()
-    except UnicodeEncodeError as error:
-        raise InputError("the text contains a lone surrogate (half of a character).") from error
+    check_characters(texts)
+    # JSON distinguishes a pair from a single text
+    digest = hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()
     # image readers open texts as paths, but requests must not open files or probe for them
     if model.input_kind == "image":
         raise InputError(f"{model.name} takes images: drop one on the page.")
@@ -378,6 +381,14 @@ def _text_input(body: Body, model: ServedModel, limits: Limits) -> tuple[str | T
     if body.text_pair is None:
         return body.text, digest
     return TextPair(body.text, body.text_pair), digest
+
+
+def check_characters(texts: Sequence[str]) -> None:
+    """Raises if a text has no encoding; JSON can escape such characters."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        raise InputError("the text contains a lone surrogate (half of a character).") from error
 
 
 _ERRORS = {
