@@ -43,6 +43,17 @@ def sentence_records(
     ]
 
 
+def answer_record(answer: Answer, ids: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """An answer that came from elsewhere: its sentences, its probability, and warnings."""
+    doubt = improbable(answer)
+    return {
+        "text": answer.text,
+        "sentences": sentence_records(answer, ids),
+        "probability": probability(answer),
+        "warnings": [] if doubt is None else [doubt],
+    }
+
+
 def probability(answer: Answer) -> float:
     """The geometric mean of the probabilities of the answer's tokens."""
     return math.exp(float(answer.measured.log_probabilities.mean()))

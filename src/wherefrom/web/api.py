@@ -12,7 +12,7 @@ from typing import Any
 from wherefrom.answers.answer import Answer
 from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import Passage, Prompt, PromptLike
-from wherefrom.answers.sentence_records import improbable, probability, sentence_records
+from wherefrom.answers.sentence_records import answer_record, sentence_records
 from wherefrom.answers.tokens import BROKEN, AnswerTokens, read_prompt, sentences_of
 from wherefrom.errors import InputError, for_page
 from wherefrom.methods import method as find_method
@@ -107,20 +107,17 @@ class Api:
         checked_length(model, prompt, _texts(body), body.answer, None, self._limits)
         with _caught() as messages:
             answer = model.explainer.answer(prompt, body.answer, None, body.method, body.of)
-            records = sentence_records(answer, ids)
-        doubt = improbable(answer)
+            record = answer_record(answer, ids)
+        record["warnings"] += messages
         return {
             "object": "answer",
             "model": body.model,
-            "text": answer.text,
-            "sentences": records,
-            "probability": probability(answer),
+            **record,
             "tokens": [
                 {"id": token.id, "text": token.text, "probability": token.probability}
                 for token in answer.tokens
             ],
             "usage": self._usage(answer.start, len(answer)),
-            "warnings": [*([doubt] if doubt else []), *messages],
         }
 
     def explain(self, request: PageRequest) -> Data:

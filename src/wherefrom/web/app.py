@@ -535,11 +535,12 @@ def _with_json_errors(endpoint: Endpoint, worker: Worker | None = None) -> Endpo
 async def _error_response(request: Request, error: Exception, retry_seconds: float = 1) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)
-    status, content = (_api_error if is_api(request.url.path) else _describe)(error)
+    api = is_api(request.url.path)
+    status, content = (_api_error if api else _describe)(error)
     headers = dict(getattr(error, "headers", None) or {})  # such as the allowed HTTP methods
     if status == 503:
         headers["retry-after"] = str(min(max(math.ceil(retry_seconds), 1), 60))
-    if status == 504:
+    if status == 504 and api:
         headers["x-should-retry"] = "false"  # OpenAI's clients would repeat what takes too long
     return JSONResponse(content, status, headers)
 
