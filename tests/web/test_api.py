@@ -1,6 +1,5 @@
 """The API for programs: what it answers, what it refuses, and who may ask how much."""
 
-import copy
 import json
 import math
 import threading
@@ -9,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.tiny import model as tiny
 from tests.web.helpers import PAGE_HEADERS
-from wherefrom import Explainer, Passage, Prompt
+from wherefrom import Passage, Prompt
 from wherefrom.answers.sentence_records import improbable, sentence_records
 from wherefrom.answers.tokens import sentences_of
 from wherefrom.web.api import Api
@@ -22,7 +20,6 @@ from wherefrom.web.security import Gate
 from wherefrom.web.worker import Worker
 
 KEY, OTHER_KEY = "sk-abcdefgh_12345678", "sk-12345678_abcdefgh"
-TEMPLATE = "{% for m in messages %}<{{m.role}}>{{m.content}}\n{% endfor %}<assistant>"
 DOCUMENTS = ["the movie is lovely.", {"id": "b.txt", "title": "B", "text": "Paris <b>is</b> it."}]
 MESSAGES = [{"role": "system", "content": "be kind"}, {"role": "user", "content": "who is it?"}]
 PROMPT = Prompt(
@@ -31,18 +28,6 @@ PROMPT = Prompt(
 CHAT = "/v1/chat/completions"
 # sampled from letters, spaces and periods, this gives several sentences
 SEVERAL = {"temperature": 2, "seed": 3, "max_tokens": 40}
-
-
-@pytest.fixture(scope="module")
-def chatter(bytepairs):
-    """A random language model with a chat template that writes a, b, periods and spaces."""
-    tokenizer = copy.deepcopy(bytepairs)
-    tokenizer.chat_template = TEMPLATE
-    model = tiny("llama", "write", vocab_size=len(tokenizer), max_position_embeddings=512).float()
-    kept = {tokenizer.convert_tokens_to_ids(piece) for piece in ("a", "b", ".", "Ġ")}
-    suppressed = [i for i in range(len(tokenizer)) if i not in kept]
-    model.generation_config.suppress_tokens = suppressed
-    return Explainer(model, tokenizer)
 
 
 @pytest.fixture(scope="module")
