@@ -24,8 +24,15 @@ CONTENTS = {
     "release": ["--group", "pyproject.toml:release"],
     "ray": ["pyproject.toml", "--extra", "ray", "--constraint", "locks/dev.txt"],
     "api": [
-        "pyproject.toml", "--extra", "langchain", "--extra", "llama-index",
-        "--group", "pyproject.toml:api", "--constraint", "locks/dev.txt",
+        "pyproject.toml",
+        "--extra",
+        "langchain",
+        "--extra",
+        "llama-index",
+        "--group",
+        "pyproject.toml:api",
+        "--constraint",
+        "locks/dev.txt",
     ],
     "llm": ["--group", "pyproject.toml:llm", "--no-deps"],
 }

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tests.test_readme import API, ROOT, fenced
 from tests.web.conftest import on_a_socket
 from tests.web.test_api import DOCUMENTS, KEY, MESSAGES, PROMPT, SEVERAL, same_records
 from tests.web.test_cancellation import SlowJob
@@ -143,3 +144,15 @@ def test_prometheus_reads_the_metrics(client, server):
     }  # fmt: skip
     samples = {tuple(s.labels.values()): s.value for s in families["wherefrom_requests"].samples}
     assert samples["/v1/models", "200"] >= 1
+
+
+def test_the_rag_service_of_the_documentation(client, server, capsys):
+    code = next(
+        text for text, need in fenced(ROOT / "docs/howto/serving.md", "python") if need == API
+    )
+    assert len([line for line in code.splitlines() if line]) <= 20
+    code = code.replace("http://127.0.0.1:8765", server[0]).replace('"none"', f'"{KEY}"')
+    exec(code.replace('model="smollm2"', 'model="chatter", max_tokens=3'), {})
+    printed = capsys.readouterr().out
+    assert "('gate.txt', '" in printed
+    assert "cars.txt" in printed

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -69,6 +68,7 @@ from wherefrom.web.security import (
     api_error,
     is_api,
     report_policy,
+    retry_after,
 )
 from wherefrom.web.worker import QueueFull, Stopped, Worker
 
@@ -539,7 +539,7 @@ async def _error_response(request: Request, error: Exception, retry_seconds: flo
     status, content = (_api_error if api else _describe)(error)
     headers = dict(getattr(error, "headers", None) or {})  # such as the allowed HTTP methods
     if status == 503:
-        headers["retry-after"] = str(min(max(math.ceil(retry_seconds), 1), 60))
+        headers["retry-after"] = retry_after(retry_seconds)
     if status == 504 and api:
         headers["x-should-retry"] = "false"  # OpenAI's clients would repeat what takes too long
     return JSONResponse(content, status, headers)
@@ -564,4 +564,5 @@ def make_app(
     if not api:
         return Gate(app, host, token)
     keys = tuple(keys) or (() if token is None else (token,))
-    return server.metrics.measured(Gate(app, host, token, keys, limits.key_requests))
+    gate = Gate(app, host, token, keys, limits.key_requests, lambda: worker.wait)
+    return server.metrics.measured(gate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import math
 import os
 import re
 import socket
@@ -77,6 +78,7 @@ class Gate:
     token: str | None = None
     keys: tuple[str, ...] = ()
     key_requests: int = 8  # at once with one key
+    wait: Callable[[], float] = lambda: 1.0  # the seconds after which a refused one may come back
     _active: Counter[str] = field(default_factory=Counter)
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
@@ -118,7 +120,7 @@ class Gate:
             await _refuse(send, 401, "invalid_api_key", message, api=True)
         elif self._active[own] >= self.key_requests:
             message = f"this API key has {self.key_requests} requests at once: try again shortly."
-            await _refuse(send, 429, "too_many_requests", message, api=True)
+            await _refuse(send, 429, "too_many_requests", message, True, self.wait())
         else:
             self._active[own] += 1
             try:
@@ -191,11 +193,20 @@ def api_error(status: int, kind: str, message: str) -> dict[str, Any]:
     return {"error": error}
 
 
-async def _refuse(send: Send, status: int, kind: str, message: str, api: bool = False) -> None:
+def retry_after(seconds: float) -> str:
+    """The value of the header of this name; clients of OpenAI follow it up to a minute."""
+    return str(min(max(math.ceil(seconds), 1), 60))
+
+
+async def _refuse(
+    send: Send, status: int, kind: str, message: str, api: bool = False, wait: float | None = None
+) -> None:
     error = {"error": {"kind": kind, "message": message}}
     body = json.dumps(api_error(status, kind, message) if api else error).encode()
     headers = [(b"content-type", b"application/json")]
-    await _respond(send, status, headers + [(b"retry-after", b"1")] * (status == 429), body)
+    if wait is not None:
+        headers.append((b"retry-after", retry_after(wait).encode()))
+    await _respond(send, status, headers, body)
 
 
 async def _set_cookie(send: Send, token: str) -> None:

@@ -104,7 +104,7 @@ class Worker:
 
     @property
     def wait(self) -> float:
-        """The seconds until the queue is empty, if its jobs take as long as those before."""
+        """The seconds until the queue is empty, by the mean time of the jobs so far."""
         return (self.queued + 1) * self.job_seconds / max(self.jobs, 1)
 
     @property
