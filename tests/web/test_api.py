@@ -7,15 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from tests.web.helpers import PAGE_HEADERS
+from tests.web.helpers import JSON, PAGE_HEADERS
+from tests.web.test_openapi import ANY
 from wherefrom import Passage, Prompt
 from wherefrom.answers.sentence_records import improbable, sentence_records
 from wherefrom.answers.tokens import sentences_of
 from wherefrom.web.api import Api
 from wherefrom.web.metrics import Metrics
 from wherefrom.web.models import Models
-from wherefrom.web.request import Limits
+from wherefrom.web.request import ChatBody, ExplainBody, GivenAnswerBody, Limits
 from wherefrom.web.security import Gate
 from wherefrom.web.worker import Worker
 
@@ -183,8 +186,8 @@ def test_without_a_maximum_the_answer_has_as_many_tokens_as_fit(api, make_client
     ("changes", "words"),
     [
         ({"n": 2}, ["n: input should be less than or equal to 1"]),
-        ({"tools": [{"type": "function"}]}, ["tools: this server has no such field"]),
-        ({"stop": ["x"]}, ["stop: this server has no such field"]),
+        ({"tools": [{"type": "function"}]}, ["tools: there is no such field"]),
+        ({"stop": ["x"]}, ["stop: there is no such field"]),
         ({"response_format": {"type": "json_object"}}, ["response_format"]),
         ({"logprobs": True}, ["logprobs: input should be False"]),
         ({"presence_penalty": 1}, ["presence_penalty"]),
@@ -216,6 +219,22 @@ def test_what_cannot_be_done_is_refused(api, changes, words, stream):
     content = json.dumps(chat(**changes, stream=stream)).encode()
     response = api.post(CHAT, content=content, headers={"content-type": "application/json"})
     refused(response, 400, *words)
+
+
+@settings(max_examples=40, suppress_health_check=[*HealthCheck])
+@given(data=st.data())
+def test_a_random_request_is_answered_or_refused(api, data):
+    route = data.draw(st.sampled_from([CHAT, "/v1/answers", "/v1/explain"]))
+    kind = {CHAT: ChatBody, "/v1/answers": GivenAnswerBody, "/v1/explain": ExplainBody}[route]
+    body = {"max_tokens": 2} if route == CHAT else {"answer": "b."} if "ans" in route else {}
+    body = {"model": "sentiment", "text": "fine"} if "explain" in route else chat(**body)
+    body |= data.draw(st.dictionaries(st.sampled_from([*kind.model_fields]), ANY, max_size=2))
+    if data.draw(st.booleans()) and "messages" in body:
+        body["messages"] = [{"role": "user", "content": "x"}, data.draw(ANY)]
+    content = json.dumps(body).encode("utf-8", "surrogatepass")
+    response = api.post(route, content=content, headers=JSON)
+    if response.status_code != 200:
+        refused(response, 404 if "no model" in response.text else 400)
 
 
 def test_other_errors_have_openais_form_too(api, monkeypatch):
@@ -301,7 +320,7 @@ def test_only_an_improbable_answer_is_called_improbable(chatter):
         ({"answer": [-1]}, ["answer"]),
         ({"answer": {"text": "x"}}, ["answer: input should be a valid string or"]),
         ({"answer": "a" * 600}, ["up to"]),
-        ({"answer": "x", "max_tokens": 3}, ["max_tokens: this server has no such field"]),
+        ({"answer": "x", "max_tokens": 3}, ["max_tokens: there is no such field"]),
         ({"answer": "x", "model": "sentiment"}, ["not a language model"]),
     ],
 )

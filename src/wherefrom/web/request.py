@@ -17,6 +17,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
     ValidationError,
@@ -37,27 +38,28 @@ API_DESCRIPTION = "/v1/openapi.json"
 Data = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(BaseModel):
     """The limits of requests and of the server's memory.
 
     The error message of a refused request states the limit.
     """
 
-    body_bytes: int = 8 << 20
-    text_characters: int = 20_000
-    units: int = 1024  # tokens, patches or atoms: cost grows with their square
-    table_texts: int = 1000  # rows of one table
-    view_positions: int = 128  # longest input for the view of all heads, in tokens
-    answer_tokens: int = 128  # generated for one request
-    image_pixels: int = 16 << 20  # once decoded
-    job_seconds: float = 60.0  # running time of one job, without its time in the queue
-    upload_seconds: float = 30.0  # for the body of a request to arrive
-    queued_jobs: int = 16
-    key_requests: int = 8  # at once with one key of the API
-    cached_explanations: int = 128
-    cached_predictions: int = 8
-    cached_attention: int = 1  # all maps of one input: they can be large
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    body_bytes: PositiveInt = 8 << 20
+    text_characters: PositiveInt = 20_000
+    units: PositiveInt = 1024  # tokens, patches or atoms: cost grows with their square
+    table_texts: PositiveInt = 1000  # rows of one table
+    view_positions: PositiveInt = 128  # longest input for the view of all heads, in tokens
+    answer_tokens: PositiveInt = 128  # generated for one request
+    image_pixels: PositiveInt = 16 << 20  # once decoded
+    job_seconds: NonNegativeFloat = 60.0  # running time of one job, without its time in the queue
+    upload_seconds: NonNegativeFloat = 30.0  # for the body of a request to arrive
+    queued_jobs: PositiveInt = 16
+    key_requests: PositiveInt = 8  # at once with one key of the API
+    cached_explanations: PositiveInt = 128
+    cached_predictions: PositiveInt = 8
+    cached_attention: PositiveInt = 1  # all maps of one input: they can be large
 
 
 class NotJson(Exception):
@@ -315,7 +317,7 @@ def checked(kind: type[M], data: Mapping[str, Any]) -> M:
             raise cause from error
         names = [_field(problem["loc"]) for problem in problems]
         if problems[0]["type"] == "extra_forbidden":
-            raise InputError(f"{names[0]}: this server has no such field.") from error
+            raise InputError(f"{names[0]}: there is no such field.") from error
         alternatives = zip(names, problems, strict=True)
         reasons = dict.fromkeys(p["msg"] for n, p in alternatives if n.startswith(names[0]))
         text = " or ".join(reason[:1].lower() + reason[1:] for reason in reasons)

@@ -11,13 +11,12 @@ import time
 import webbrowser
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wherefrom.errors import FileError, InputError, MissingExtra, WherefromError, nearest
+from wherefrom.errors import FileError, InputError, MissingExtra, WherefromError
 from wherefrom.explainer import Explainer
 from wherefrom.loading import load
 from wherefrom.models.embedded import embedded
@@ -27,8 +26,6 @@ from wherefrom.web.worker import Worker
 
 if TYPE_CHECKING:
     import uvicorn
-
-    from wherefrom.web.request import Limits
 
 Say = Callable[[str], None]
 _CONNECTIONS = 256  # at once; more get status 503
@@ -58,6 +55,7 @@ def serve(
         if find_spec(library) is None:
             raise MissingExtra(library, "web", "the web page")
     from wherefrom.web.app import make_app
+    from wherefrom.web.request import Limits, checked
 
     if reports is not None and not reports.is_dir():
         raise FileError(f"--reports: {reports} is not a folder.")
@@ -69,17 +67,20 @@ def serve(
         raise InputError(
             "an API key is of use with the API only.", "Pass api=True.", command="Add --api."
         )
-    checked = _limits(limits or {})
+    try:
+        checked_limits = checked(Limits, limits or {})
+    except InputError as error:
+        raise error.at("limits") from error
     if token is None and not is_loopback(host):
         token = secrets.token_hex(16)
     read = partial(load, **options)
     with _listening(host, port) as listener:
         served = open_models(models, read) if models else _embedded_models(read, say)
-        worker = Worker(checked.job_seconds, checked.queued_jobs)
+        worker = Worker(checked_limits.job_seconds, checked_limits.queued_jobs)
         for model in served:
             worker.submit(partial(_warm_up, model))
         app = make_app(
-            served, worker, limits=checked, host=host, token=token, reports=reports, api=api,
+            served, worker, limits=checked_limits, host=host, token=token, reports=reports, api=api,
             keys=api_keys,
         )  # fmt: skip
         address = _address(host, listener.getsockname()[1], token)
@@ -94,22 +95,6 @@ def serve(
                 signal.signal(signal.SIGINT, signal.default_int_handler)
         with suppress(KeyboardInterrupt):
             asyncio.run(serve_on(make_server(app), listener))
-
-
-def _limits(changes: Mapping[str, Any]) -> Limits:
-    """The limits with these changes, which are positive numbers."""
-    from wherefrom.web.request import Limits
-
-    limits = Limits()
-    for name, value in changes.items():
-        known = [field.name for field in fields(Limits)]
-        if name not in known:
-            raise InputError(f'there is no limit "{name}"; {nearest(name, known)}')
-        kind = type(getattr(limits, name))
-        if isinstance(value, bool) or not isinstance(value, (int, kind)) or value <= 0:
-            noun = "a positive integer" if kind is int else "a positive number"
-            raise InputError(f"the limit {name} must be {noun}, got {value!r}.")
-    return replace(limits, **changes)
 
 
 def make_server(app: App) -> uvicorn.Server:
