@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.web.helpers import JSON, PAGE_HEADERS
 from tests.web.test_openapi import ANY
-from wherefrom import Passage, Prompt
+from wherefrom import Explainer, Passage, Prompt
 from wherefrom.answers.sentence_records import improbable, sentence_records
 from wherefrom.answers.tokens import sentences_of
 from wherefrom.web.api import Api
@@ -108,8 +108,12 @@ def test_a_completion_is_the_librarys_answer_with_the_passages_of_each_sentence(
             assert passage["id"] == {"passage 1": None, "passage 2": "b.txt"}[support.passage]
 
 
-def test_a_stream_has_the_same_text_and_each_sentence_as_soon_as_the_next_begins(api):
+def test_a_stream_has_the_same_text_and_each_sentence_as_soon_as_the_next_begins(api, monkeypatch):
     plain = completion(api.post(CHAT, json=chat(**SEVERAL)))["choices"][0]["message"]
+    explain, explained = Explainer.answer, []
+    monkeypatch.setattr(
+        Explainer, "answer", lambda self, *a: [explained.append(a), explain(self, *a)][1]
+    )
     options = {"stream": True, "stream_options": {"include_usage": True}}
     rows = chunks(api.post(CHAT, json=chat(**SEVERAL, **options)))
     assert {row["object"] for row in rows} == {"chat.completion.chunk"}
@@ -130,6 +134,7 @@ def test_a_stream_has_the_same_text_and_each_sentence_as_soon_as_the_next_begins
             assert len(begun) == len(records) + (text != plain["content"])
     assert text == plain["content"]
     same_records(records, plain["sentences"])
+    assert len(explained) <= len(records) - 1  # once for each sentence but the last
 
 
 def test_messages_are_passages_if_there_are_no_documents(api, chatter):
