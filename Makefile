@@ -4,7 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo serve test test-web test-llm test-ray test-apps test-all check format bench mutate docs release clean
+.PHONY: help demo serve test test-web test-llm test-ray test-all check format bench mutate docs release clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -38,12 +38,16 @@ serve: .venv/ready-dev ## set up, then open the page to explore predictions
 	$(BIN)/wherefrom serve --open
 
 test: .venv/ready-dev check ## set up, then run the tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser and not llm and not ray and not apps"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser and not api and not llm and not ray and not apps"
 
-test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps screenshots
+.venv/ready-api: .venv/ready-dev locks/api.txt
+	$(BIN)/python $(LOCKED) --requirement locks/api.txt
+	@touch $@
+
+test-web: .venv/ready-api ## the page in a real chromium, the API with real clients: PICTURES=folder keeps screenshots
 	@command -v chromium chromedriver >/dev/null || \
 		echo "*** NO BROWSER TEST IS RUN: install chromium and chromium-driver ***" >&2
-	OMP_NUM_THREADS=1 WHEREFROM_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web -m browser -rs
+	OMP_NUM_THREADS=1 WHEREFROM_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web tests/integrations -m "browser or api" -rs
 
 .venv/ready-llm: .venv/ready-dev locks/llm.txt
 	$(BIN)/python $(LOCKED) --requirement locks/llm.txt
@@ -58,9 +62,6 @@ test-llm: .venv/ready-llm ## answers of a real language model, SmolLM2-135M-Inst
 
 test-ray: .venv/ready-ray ## Ray on this machine, several nodes, killed workers, nodes and drivers
 	OMP_NUM_THREADS=1 RAY_worker_niceness=0 $(BIN)/pytest tests/runs -m ray -rs
-
-test-apps: .venv/ready-dev ## the examples for Streamlit and Gradio, which are not in the locks: pip install them first
-	OMP_NUM_THREADS=1 $(BIN)/pytest tests/test_apps.py -m apps -rs
 
 test-all: .venv/ready-dev check ## set up, then run all tests, the slow ones too
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2

@@ -1,4 +1,4 @@
-"""The examples for Streamlit and Gradio run with the real packages; run by make test-apps."""
+"""The examples for Streamlit and Gradio run with the real packages; run by make -C tools apps."""
 
 import subprocess
 import sys

@@ -23,6 +23,17 @@ CONTENTS = {
     "fuzz": ["--group", "pyproject.toml:fuzz"],
     "release": ["--group", "pyproject.toml:release"],
     "ray": ["pyproject.toml", "--extra", "ray", "--constraint", "locks/dev.txt"],
+    "api": [
+        "pyproject.toml",
+        "--extra",
+        "langchain",
+        "--extra",
+        "llama-index",
+        "--group",
+        "pyproject.toml:api",
+        "--constraint",
+        "locks/dev.txt",
+    ],
     "llm": ["--group", "pyproject.toml:llm", "--no-deps"],
 }
 _OF_CUDA = ("nvidia-", "cuda-", "triton")

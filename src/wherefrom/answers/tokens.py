@@ -20,7 +20,7 @@ ANSWER = "answer"
 """The field of the answer's tokens."""
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 _SENTENCE = re.compile(r"\S.*?(?:[.!?。！？]+[\"'”’)\]]*(?=\s|$)|(?=\n)|$)", re.DOTALL)
-_BROKEN = "\ufffd"  # an incomplete character decodes to this
+BROKEN = "\ufffd"  # an incomplete character decodes to this
 
 
 @dataclass(frozen=True)
@@ -370,7 +370,7 @@ def pieces_of(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> list
     for number in ids:
         window.append(number)
         text = decoded(window)
-        whole = text.rstrip(_BROKEN)  # an incomplete character waits for its other tokens
+        whole = text.rstrip(BROKEN)  # an incomplete character waits for its other tokens
         pieces.append(whole[done:])
         done = max(done, len(whole))
         if len(window) > 16 and whole == text:

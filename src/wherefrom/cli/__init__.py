@@ -17,7 +17,7 @@ from wherefrom.cli.evaluate import audit, evaluate
 from wherefrom.cli.explain import compare, explain, methods, models
 from wherefrom.cli.options import Device, Dtype
 from wherefrom.cli.output import plainly, say
-from wherefrom.cli.reading import model_options
+from wherefrom.cli.reading import model_options, parsed
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -71,10 +71,26 @@ def serve(
         Path | None, typer.Option(help="Folder of HTML reports to list on the page.")
     ] = None,
     browse: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    api: Annotated[
+        bool, typer.Option("--api", help="Also serve the API for programs, compatible with OpenAI.")
+    ] = False,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--api-key",
+            envvar="WHEREFROM_API_KEYS",
+            help="Key that programs must send; may be repeated. Default: the token, if there is "
+            "one.",
+        ),
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option("--limit", help="A limit as name=value, such as answer_tokens=512."),
+    ] = None,
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Serve a local web page for exploring predictions."""
+    """Serve a local web page for exploring predictions, and an API for programs."""
     from wherefrom.web.serve import serve as run_server
 
     run_server(
@@ -84,6 +100,9 @@ def serve(
         token,
         reports,
         browse,
+        api,
+        api_key or (),
+        parsed(limit),
         say=lambda text: say(text, err=True),
         **model_options(dtype, device),
     )

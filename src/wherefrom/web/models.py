@@ -38,6 +38,10 @@ PASSAGES = (
 )
 
 
+class NoSuchModel(InputError):
+    """The server has no model of this name."""
+
+
 @dataclass(frozen=True)
 class ServedModel:
     """A model that the page offers."""
@@ -111,7 +115,7 @@ class Models:
 
     def __getitem__(self, name: str) -> ServedModel:
         if name not in self._models:
-            raise InputError(f'this server has no model "{name}"; {nearest(name, self._models)}')
+            raise NoSuchModel(f'this server has no model "{name}"; {nearest(name, self._models)}')
         return self._models[name]
 
     def __iter__(self) -> Iterator[ServedModel]:
