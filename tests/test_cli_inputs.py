@@ -228,9 +228,7 @@ def test_a_corpus_is_not_of_pairs(run, tmp_path):
     (tmp_path / "a.csv").write_text("premise,hypothesis\na film,a movie\n")
     done = run("corpus", tmp_path / "a.csv", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert (
-        "no column looks like the text (premise, hypothesis). Name it with --text-column"
-        in done.stderr
-    )
+    assert 'rows of pairs ("premise" and "hypothesis")' in done.stderr
+    assert "Name one of the columns with --text-column." in done.stderr
     done = run("corpus", tmp_path / "a.csv", "--out", tmp_path / "out", "--text-column", "premise")
     assert done.exit_code == 0, done.output

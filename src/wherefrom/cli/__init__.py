@@ -90,7 +90,7 @@ def serve(
     dtype: Dtype = None,
     device: Device = None,
 ) -> None:
-    """Serve a local web page for exploring predictions, and an API for programs."""
+    """Serve a local web page to explore predictions, and an API."""
     from wherefrom.web.serve import serve as run_server
 
     run_server(
