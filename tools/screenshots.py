@@ -1,6 +1,6 @@
 """Takes the pictures of the page that the documentation shows, with the embedded models.
 
-    python -m tools.screenshots [FOLDER]    # by default docs/images; needs chromium and chromium-driver
+python -m tools.screenshots [FOLDER]    # by default docs/images; needs chromium and chromium-driver
 """
 
 from __future__ import annotations

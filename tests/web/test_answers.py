@@ -22,9 +22,9 @@ from wherefrom.methods.attention_maps import capture
 from wherefrom.methods.propagation import Lrp
 from wherefrom.show.html import render
 from wherefrom.show.sentence import explained
+from wherefrom.show.text_marks import quoted
 from wherefrom.studies.layer_profile import relevance_sums
 from wherefrom.web import answers as answers_module
-from wherefrom.show.text_marks import quoted
 from wherefrom.web.answers import Answers
 from wherefrom.web.models import MOLECULES, Models
 from wherefrom.web.request import Body, CurveBody, EraseBody, Limits, parse_request
