@@ -104,7 +104,7 @@ export function textLook({ marks, scores, scale, changed, removed = [], isSigned
 }
 
 // A score in two digits, as the library's pages write it beside a unit.
-export const shortNumber = (score, isSigned = true) =>
+const shortNumber = (score, isSigned = true) =>
   (score < 0 ? "−" : isSigned ? "+" : "") + String(Number(Math.abs(score).toPrecision(2)));
 
 export const scoreText = (score, isSigned) => (isSigned ? signed(score) : signed(score).slice(1));
