@@ -19,6 +19,7 @@ CONTENTS = {
     "dev": ["pyproject.toml", "--extra", "dev"],
     "base": ["pyproject.toml", "--constraint", "locks/dev.txt"],
     "build": ["--group", "pyproject.toml:build", "--constraint", "locks/dev.txt"],
+    "axe": ["--group", "pyproject.toml:axe", "--no-deps"],
     "docs": ["--group", "pyproject.toml:docs"],
     "fuzz": ["--group", "pyproject.toml:fuzz"],
     "release": ["--group", "pyproject.toml:release"],

@@ -163,16 +163,17 @@ def script() -> str:
 
 
 VIEW = (
-    '<p class="said" id="sentence" aria-live="polite"></p><p class="dim" id="what"></p>'
+    '<h1 id="sentence" aria-live="polite"></h1><p class="dim" id="what"></p>'
     '<p class="key dim" id="key"></p>'
     '<div class="answer" id="answer" tabindex="0" role="group" '
     'aria-label="The answer. Click a word or sweep over several; arrow keys move."></div>'
     '<div class="choices" id="choices"></div>'
     '<div class="choices" id="hops"></div>'
-    '<div class="parts" id="parts"></div>'
-    '<h2>Matrix</h2><p class="dim" id="matrix-note"></p><div class="wide" id="matrix"></div>'
-    '<h2>Ledger</h2><div class="wide"><table class="ledger" id="ledger"></table></div>'
-    '<p class="dim" id="ledger-note"></p>'
+    '<div class="split"><div class="parts" id="parts"></div>'
+    '<div class="side"><h2>Ledger</h2><table class="ledger" id="ledger"></table>'
+    '<p class="dim" id="ledger-note"></p></div></div>'
+    '<h2>Matrix</h2><p class="dim" id="matrix-note"></p>'
+    '<div class="wide" id="matrix" tabindex="0" role="region" aria-label="Matrix"></div>'
     "<noscript><p>This page needs JavaScript.</p></noscript>"
 )
 """The elements that the script fills."""
@@ -210,11 +211,21 @@ def page_data(answer: Answer) -> dict[str, Any]:
         ],
         "words": [[span.first, span.last] for span in answer.words],
         "sentences": [[span.first, span.last, span.text] for span in answer.sentences],
-        "chosen": [answer.span().first, answer.span().last],
+        "chosen": _decisive(answer),
         "rows": [_row(row, groups) for row in rows],
         "all_hops": all_hops,
         "keeps": keeps,
     }
+
+
+def _decisive(answer: Answer) -> list[int]:
+    """The word with the most relevance from one passage; the whole answer without passages."""
+    chosen, most = answer.span(), 0.0
+    for word in answer.words:
+        for source in answer.sources("passage", word):
+            if source.name.startswith("passage") and source.relevance > most:
+                chosen, most = word, source.relevance
+    return [chosen.first, chosen.last]
 
 
 def _row(row: RelevanceRow, groups: Sequence[str]) -> dict[str, Any]:

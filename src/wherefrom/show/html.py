@@ -169,11 +169,13 @@ def _span(mark: Mark, output: float) -> str:
     classes = ["u"]
     if mark.special:
         classes.append("s")
+    if size > 0.15:
+        classes.append("strong")
     if mark.strength < -0.05:
         classes.append("n")
     shade = ""
     if size >= 0.02:
-        shade = f' style="background:rgba(var(--{mark.tint}),{0.85 * size:.2f})"'
+        shade = f' style="background:rgba(var(--{mark.tint}),{0.75 * size:.2f})"'
     notes = [score_text(mark.score, mark.tint)] + [
         f"{name} {signed(value)}" for name, value in mark.parts
     ]
