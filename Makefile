@@ -4,7 +4,7 @@ BIN := .venv/bin
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo serve test test-web test-llm test-ray test-all check format bench mutate pictures docs release clean
+.PHONY: help demo serve test test-web test-llm test-ray test-all check format bench mutate docs release clean
 help:
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
 
@@ -90,10 +90,6 @@ bench: .venv/ready-dev ## run time and memory beside LXT, Captum, Inseq, FlashTr
 
 mutate: .venv/ready-dev ## plant faults and count those that no test notices: [SAMPLE=200] [SEED=0]; resumes
 	$(BIN)/python -m tools.mutate --workers 2 --sample $(or $(SAMPLE),200) --seed $(or $(SEED),0)
-
-pictures: .venv/ready-dev ## the figures and the pictures of the page in docs/images; needs chromium
-	$(BIN)/python -m tools.pictures
-	$(BIN)/python -m tools.screenshots
 
 docs: .venv/ready .venv-docs/ready ## the documentation site, into site/
 	rm -rf site
