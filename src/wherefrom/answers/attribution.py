@@ -193,11 +193,11 @@ class AnswerAttribution(AnsweredPrompt):
         )
 
     @restores_state
-    def log_probabilities_without(self, name: str) -> Values:
-        """The log-probability of each token of the answer without a part of the prompt."""
+    def log_probabilities_without(self, *names: str) -> Values:
+        """The log-probability of each token of the answer without these parts of the prompt."""
         assert self.prompt.script is not None
         tokenizer, opening = self.reader.tokenizer, self.prompt.opening
-        script = self.prompt.script.without(name)
+        script = self.prompt.script.without(*names)
         prompt = tokenized(tokenizer, script, bool(opening), self.reader.joint_processor)
         if prompt.encoded_images is not None and self.prompt.encoded_images is not None:
             prompt = replace(

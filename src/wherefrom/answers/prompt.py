@@ -133,10 +133,10 @@ class Script:
             )
         return _of_messages(prompt, images)
 
-    def without(self, name: str) -> Script:
-        """The script without a part and its scaffold."""
+    def without(self, *names: str) -> Script:
+        """The script without these parts and their scaffold."""
         turns = (
-            replace(turn, pieces=tuple(piece for piece in turn.pieces if piece.name != name))
+            replace(turn, pieces=tuple(piece for piece in turn.pieces if piece.name not in names))
             for turn in self.turns
         )
         return replace(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from wherefrom.answers.multi_hop import RelevanceRow
-from wherefrom.answers.tokens import sentences_of, words_of
+from wherefrom.answers.sentences import sentence_spans
+from wherefrom.answers.tokens import words_of
 from wherefrom.errors import InputError, TargetError, nearest
 
 if TYPE_CHECKING:
@@ -34,11 +35,13 @@ class AnswerToken:
 
 @dataclass(frozen=True)
 class PromptSpan:
-    """Consecutive tokens of the answer: `first` to `last` − 1."""
+    """Consecutive tokens of the answer, `first` to `last` − 1, and its characters in the answer."""
 
     text: str
     first: int
     last: int
+    start: int
+    end: int
 
 
 def span_of_characters(pieces: Sequence[str], start: int, end: int) -> PromptSpan:
@@ -51,7 +54,7 @@ def span_of_characters(pieces: Sequence[str], start: int, end: int) -> PromptSpa
     first = inside[0]
     while first > 0 and not pieces[first - 1]:
         first -= 1  # tokens that share one character have an empty text
-    return PromptSpan("".join(pieces)[start:end], first, inside[-1] + 1)
+    return PromptSpan("".join(pieces)[start:end], first, inside[-1] + 1, start, end)
 
 
 def span_of(part: int | slice | str | PromptSpan, pieces: Sequence[str]) -> PromptSpan:
@@ -76,7 +79,8 @@ def span_of(part: int | slice | str | PromptSpan, pieces: Sequence[str]) -> Prom
             raise TargetError(f"there is no token {part}: the answer has {count} tokens.")
         first = part % count
         last = first + 1
-    return PromptSpan("".join(pieces[first:last]), first, last)
+    text, start = "".join(pieces[first:last]), len("".join(pieces[:first]))
+    return PromptSpan(text, first, last, start, start + len(text))
 
 
 def _span_of_text(part: str, pieces: Sequence[str]) -> PromptSpan:
@@ -175,7 +179,8 @@ def source_units(answer: Answer, level: Level, *, whole_images: bool = False) ->
     whole_images = whole_images or level in ("sentence", "passage")
     sentences = {
         part.name: [
-            part.start + end for _, end in sentences_of(answer.prompt[part.start : part.end])
+            part.start + end
+            for _, end in sentence_spans(answer.prompt[part.start : part.end], answer.splitter)
         ]
         for part in answer.parts
     }
@@ -218,7 +223,7 @@ def cited(answer: Answer, check: bool, multi_hop: bool) -> list[Citation]:
     drops = answer.drops(passages) if check else {}
     titles = {part.name: part.title for part in passages}
     citations = []
-    for sentence in answer.sentences:
+    for sentence in answer.sentences():
         row = answer.row_after_hops(sentence, multi_hop)
         by_name = {source.name: source for source in ranked(answer, "passage", row)}
         supports = []

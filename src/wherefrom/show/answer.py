@@ -210,7 +210,7 @@ def page_data(answer: Answer) -> dict[str, Any]:
             for token in answer.tokens
         ],
         "words": [[span.first, span.last] for span in answer.words],
-        "sentences": [[span.first, span.last, span.text] for span in answer.sentences],
+        "sentences": [[span.first, span.last, span.text] for span in answer.sentences()],
         "chosen": _decisive(answer),
         "rows": [_row(row, groups) for row in rows],
         "all_hops": all_hops,
