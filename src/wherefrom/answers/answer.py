@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from typing import Any, ClassVar, Self
@@ -36,6 +36,7 @@ from wherefrom.answers.sources import (
     span_of_characters,
 )
 from wherefrom.answers.tokens import with_answer, words_of
+from wherefrom.answers.verdicts import Verdict, verdicts
 from wherefrom.core.explanation import RUNNERS_UP, Explanation, Ledger, TargetInfo, Unit
 from wherefrom.errors import InputError, use_method
 from wherefrom.methods.base import Advance
@@ -189,6 +190,16 @@ class Answer(Displayable, Record):
         row: RelevanceRow = self._cache[key]
         return row
 
+    def explaining(self, of: Of) -> Answer:
+        """The same answer with another explained quantity; the forward pass is shared."""
+        if of == self.explained:
+            return self
+        if ("explaining", of) not in self._cache:
+            attribution = replace(self.attribution, of=of)
+            self._cache["explaining", of] = replace(self, attribution=attribution, _cache={})
+        answer: Answer = self._cache["explaining", of]
+        return answer
+
     def keep(self, span: tuple[int, int], row: RelevanceRow) -> None:
         """Stores the relevance for a span, (first, last + 1), which a batch has computed."""
         self._cache["row", *span] = row
@@ -334,16 +345,22 @@ class Answer(Displayable, Record):
         """
         return cited(self, check, multi_hop)
 
-    def drops(self, passages: Sequence[Part]) -> dict[str, Values]:
-        """How far the log-probability of each token drops without each passage."""
-        if "drops" not in self._cache:
-            self._cache["drops"] = {
-                part.name: self.measured.log_probabilities
-                - self.attribution.log_probabilities_without(part.name)
-                for part in passages
-            }
-        drops: dict[str, Values] = self._cache["drops"]
-        return drops
+    def verdicts(self) -> list[Verdict]:
+        """Whether a passage supports each sentence of the answer, with a probability.
+
+        It takes a forward pass without any passage, and one for each of the first two passages by
+        relevance.
+        """
+        return verdicts(self)
+
+    def drop(self, *names: str) -> Values:
+        """How far the log-probability of each token drops without these parts of the prompt."""
+        key = ("drop", *names)
+        if key not in self._cache:
+            without = self.attribution.log_probabilities_without(*names)
+            self._cache[key] = self.measured.log_probabilities - without
+        drop: Values = self._cache[key]
+        return drop
 
     # Output
 

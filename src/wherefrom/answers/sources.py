@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from wherefrom.answers.multi_hop import RelevanceRow
+from wherefrom.answers.prompt import Part
 from wherefrom.answers.sentences import sentence_spans
 from wherefrom.answers.tokens import words_of
 from wherefrom.errors import InputError, TargetError, nearest
@@ -212,16 +213,7 @@ Places = tuple[str, list[int]]
 
 def cited(answer: Answer, check: bool, multi_hop: bool) -> list[Citation]:
     """The passages for each sentence of the answer, the most relevant first."""
-    passages = [part for part in answer.parts if part.kind == "passage"]
-    if not passages:
-        raise InputError(
-            "the prompt has no passages to cite.",
-            "Pass a Prompt with passages=[…], or a text of several paragraphs.",
-            command="Pass --passages, or a text of several paragraphs.",
-            page="Add passages, or write several paragraphs.",
-        )
-    drops = answer.drops(passages) if check else {}
-    titles = {part.name: part.title for part in passages}
+    titles = {part.name: part.title for part in passages_of(answer)}
     citations = []
     for sentence in answer.sentences():
         row = answer.row_after_hops(sentence, multi_hop)
@@ -230,9 +222,23 @@ def cited(answer: Answer, check: bool, multi_hop: bool) -> list[Citation]:
         for name, title in titles.items():
             source = by_name.get(name)
             relevance, share = (0.0, 0.0) if source is None else (source.relevance, source.share)
-            drop = float(drops[name][sentence.first : sentence.last].sum()) if check else None
+            where = slice(sentence.first, sentence.last)
+            drop = float(answer.drop(name)[where].sum()) if check else None
             error = None if source is None else source.error
             supports.append(Support(name, title, relevance, share, drop, error))
         supports.sort(key=lambda support: -support.relevance)
         citations.append(Citation(sentence, tuple(supports)))
     return citations
+
+
+def passages_of(answer: Answer) -> list[Part]:
+    """The passages of the prompt."""
+    passages = [part for part in answer.parts if part.kind == "passage"]
+    if not passages:
+        raise InputError(
+            "the prompt has no passages to cite.",
+            "Pass a Prompt with passages=[…], or a text of several paragraphs.",
+            command="Pass --passages, or a text of several paragraphs.",
+            page="Add passages, or write several paragraphs.",
+        )
+    return passages

@@ -1,0 +1,132 @@
+"""Verdicts: whether a passage supports a sentence of an answer, with a calibrated probability."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from wherefrom.answers.sources import Support, cited, passages_of, ranked
+
+if TYPE_CHECKING:
+    from wherefrom.answers.answer import Answer
+    from wherefrom.answers.multi_hop import Values
+
+LEFT_OUT = 2
+"""The passages that are left out, one at a time: the first by relevance."""
+Kind = Literal["supported", "unsupported", "unclear", "from the model"]
+FITTED = Path(__file__).with_name("verdicts.json")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a passage supports a sentence: `probability` is that of "supported".
+
+    `passages` are those that are cited, `untrusted` is the share of the passages that are marked
+    as untrusted.
+    """
+
+    sentence: str
+    start: int
+    end: int
+    verdict: Kind
+    passages: tuple[Support, ...]
+    probability: float
+    signals: Mapping[str, float]
+    untrusted: float = 0.0
+
+
+def signals(
+    log_probabilities: Values,
+    added: Values,
+    drops: Mapping[str, float],
+    shares: Mapping[str, float],
+) -> dict[str, float]:
+    """The signals of a sentence.
+
+    `added`: how far the log-probability of each token drops without any passage. `drops`: how far
+    that of the sentence drops without each of the passages that were left out. `shares`: of the
+    relevance, by passage.
+    """
+    first = max(shares, key=lambda name: shares[name])
+    largest = max(drops.values())
+    weights = added.clip(0) + 1e-9
+    return {
+        "log-probability": float(log_probabilities.mean()),
+        "least likely token": float(log_probabilities.min()),
+        "where passages count": float((log_probabilities * weights).sum() / weights.sum()),
+        "context": _flat(float(added.sum())),
+        "drop": _flat(largest),
+        "drop of the first": _flat(drops[first]),
+        "share": shares[first],
+        "agreement": float(drops[first] == largest),
+    }
+
+
+def _flat(nats: float) -> float:
+    """log(1 + |x|) with the sign of x: a drop of 20 tells little more than one of 10."""
+    return math.copysign(math.log1p(abs(nats)), nats)
+
+
+@cache
+def fitted() -> dict[str, Any]:
+    """The coefficients and cut-offs, and what they were fitted on (benchmarks/answers/verdicts.py)."""
+    model: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
+    return model
+
+
+def probability(found: Mapping[str, float]) -> float:
+    """The probability that a passage supports a sentence with these signals."""
+    model = fitted()
+    total = model["intercept"] + sum(c * found[name] for name, c in model["coefficients"].items())
+    return 1 / (1 + math.exp(-total))
+
+
+def kind_of(probability: float, context: float) -> Kind:
+    """The verdict: an unsupported sentence to which the passages add little is the model's own."""
+    model = fitted()
+    if probability >= model["supported from"]:
+        return "supported"
+    if probability > model["unsupported below"]:
+        return "unclear"
+    return "from the model" if context < model["own below"] else "unsupported"
+
+
+def verdicts(answer: Answer) -> list[Verdict]:
+    """A verdict for each sentence, from two or three passes without passages and one without any."""
+    found = []
+    names = [part.name for part in passages_of(answer)]
+    untrusted = {part.name for part in answer.parts if not part.trusted}
+    added = answer.drop(*names)
+    model = fitted()
+    by_probability = answer.explaining("logprob")
+    for citation in cited(answer, check=False, multi_hop=False):
+        span = citation.sentence
+        where = slice(span.first, span.last)
+        ranking = ranked(by_probability, "passage", by_probability.row(span))
+        shares = {source.name: source.share for source in ranking if source.name in names}
+        drops = {name: float(answer.drop(name)[where].sum()) for name in list(shares)[:LEFT_OUT]}
+        logs = answer.measured.log_probabilities[where]
+        values = signals(logs, added[where], drops, shares)
+        chance = probability(values)
+        found.append(
+            Verdict(
+                span.text,
+                span.start,
+                span.end,
+                kind_of(chance, values["context"]),
+                tuple(
+                    replace(support, drop=drops[support.passage])
+                    for support in citation.supports
+                    if drops.get(support.passage, -math.inf) >= model["cited from"]
+                ),
+                chance,
+                values,
+                sum(max(share, 0.0) for name, share in shares.items() if name in untrusted),
+            )
+        )
+    return found
