@@ -47,7 +47,9 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:
     """The signals of a sentence, its labels, and what each passage has."""
-    sums = {k: v for k, v in record["relevance"]["logprob"].items() if k not in ("earlier", "output")}
+    sums = {
+        k: v for k, v in record["relevance"]["logprob"].items() if k not in ("earlier", "output")
+    }
     size = sum(map(abs, sums.values())) or 1.0
     shares = {name: sums[name] / size for name in sums if name.startswith("passage")}
     order = sorted(shares, key=lambda name: -shares[name])[: verdicts.LEFT_OUT]
@@ -238,14 +240,16 @@ def markdown(rows: Sequence[dict[str, Any]], model: dict[str, Any]) -> str:
             low, high = interval(some, lambda i, s=s, y=y: auc(s[i], y[i]))
             cell = f"{auc(s, y):.2f} [{low:.2f}, {high:.2f}]"
             if name != "verdict":
-                ahead = interval(
-                    some, lambda i, s=s, v=v, y=y: auc(v[i], y[i]) - auc(s[i], y[i])
-                )
+                ahead = interval(some, lambda i, s=s, v=v, y=y: auc(v[i], y[i]) - auc(s[i], y[i]))
                 cell += f" ({auc(v, y) - auc(s, y):+.2f} [{ahead[0]:+.2f}, {ahead[1]:+.2f}])"
             cells.append(cell)
         shown = "**the verdict's probability**" if name == "verdict" else name
         lines.append(f"| {shown} | " + " | ".join(cells) + " |")
-    lines += ["", "Calibration: of the sentences with a probability in a range, how many are supported:", ""]
+    lines += [
+        "",
+        "Calibration: of the sentences with a probability in a range, how many are supported:",
+        "",
+    ]
     lines += ["| probability | " + " | ".join(models) + " |", "|---|" + "---|" * len(models)]
     for low, high in zip((0, 0.2, 0.4, 0.6, 0.8), (0.2, 0.4, 0.6, 0.8, 1.01), strict=True):
         cells = []
@@ -271,8 +275,7 @@ def markdown(rows: Sequence[dict[str, Any]], model: dict[str, Any]) -> str:
             ]
             right = sum(is_right(kind, row) for row in given)
             cells.append(
-                f"{len(given)} of {len(some)}"
-                + ("" if kind == "unclear" else f", {right} right")
+                f"{len(given)} of {len(some)}" + ("" if kind == "unclear" else f", {right} right")
             )
         lines.append(f"| {kind} | " + " | ".join(cells) + " |")
     lines += ["", *citations(test, models, model["cited from"]), "", *poisoned(rows, models)]
@@ -332,7 +335,9 @@ def poisoned(rows: Sequence[dict[str, Any]], models: Sequence[str]) -> list[str]
         low, high = interval(some, lambda i, s=s, y=y: auc(s[i], y[i]))
         areas.append(f"{auc(s, y):.2f} [{low:.2f}, {high:.2f}], {y.sum()} of {len(y)} follow it")
         flag = s >= UNTRUSTED
-        flags.append(f"{(flag & y).sum()} of {y.sum()} found, {(flag & ~y).sum()} of {(~y).sum()} falsely")
+        flags.append(
+            f"{(flag & y).sum()} of {y.sum()} found, {(flag & ~y).sum()} of {(~y).sum()} falsely"
+        )
     lines += ["| AUC | " + " | ".join(areas) + " |"]
     return [*lines, f"| flagged from a share of {UNTRUSTED} on | " + " | ".join(flags) + " |"]
 

@@ -96,7 +96,10 @@ def _ends(text: str, start: int, match: re.Match[str]) -> bool:
         return not word[:1].islower()
     before = _BEFORE.search(text, start, match.start())
     last = before.group() if before is not None else ""
-    if _LIST_NUMBER.fullmatch(text[start : match.start()]) and text[start - 1 : start] in ("", "\n"):
+    if _LIST_NUMBER.fullmatch(text[start : match.start()]) and text[start - 1 : start] in (
+        "",
+        "\n",
+    ):
         return False
     if word[:1].islower() or last.lower() in _TITLES:
         return False

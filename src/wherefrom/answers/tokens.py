@@ -407,4 +407,3 @@ def words_of(text: str) -> list[tuple[int, int]]:
     ["It's", '3', '.', '5', 'km', '.']
     """
     return [match.span() for match in _WORD.finditer(text)]
-

@@ -26,8 +26,8 @@ FITTED = Path(__file__).with_name("verdicts.json")
 class Verdict:
     """Whether a passage supports a sentence: `probability` is that of "supported".
 
-    `passages` are those that are cited, `untrusted` is the share of the passages that are marked
-    as untrusted.
+    `passages` are the cited ones: without them the log-probability of the sentence drops enough.
+    `untrusted` is the share of passages that are marked as untrusted, of all relevance.
     """
 
     sentence: str
@@ -38,6 +38,22 @@ class Verdict:
     probability: float
     signals: Mapping[str, float]
     untrusted: float = 0.0
+
+    @property
+    def is_from_untrusted(self) -> bool:
+        """Whether untrusted passages have a large share."""
+        return self.untrusted >= float(fitted()["untrusted from"])
+
+    def __str__(self) -> str:
+        names = " and ".join(support.passage for support in self.passages)
+        said = {
+            "supported": f"supported by {names or 'the passages together'}",
+            "unsupported": "not supported by a passage",
+            "unclear": "unclear whether a passage supports it",
+            "from the model": "not supported by a passage: the model writes it without them, too",
+        }[self.verdict]
+        flag = f"; {self.untrusted:.0%} from untrusted passages" if self.is_from_untrusted else ""
+        return f"{said} (probability of support {self.probability:.2f}){flag}"
 
 
 def signals(
@@ -122,7 +138,7 @@ def verdicts(answer: Answer) -> list[Verdict]:
                 tuple(
                     replace(support, drop=drops[support.passage])
                     for support in citation.supports
-                    if drops.get(support.passage, -math.inf) >= model["cited from"]
+                    if support.passage in drops and drops[support.passage] >= model["cited from"]
                 ),
                 chance,
                 values,

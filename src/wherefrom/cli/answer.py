@@ -64,7 +64,11 @@ def answer(
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Also measure the drop in probability without each passage."),
+        typer.Option(
+            "--check",
+            help="Also leave passages out: how far the probability drops, and a verdict on each "
+            "sentence.",
+        ),
     ] = False,
     json: Json = None,
     html: Html = None,
@@ -192,6 +196,7 @@ def _data(result: Answer, check: bool, through: bool) -> dict[str, Any]:
     data = result.to_dict()
     if any(part.kind == "passage" for part in result.parts):
         data["citations"] = [asdict(c) for c in result.citations(check, multi_hop=through)]
+        data["verdicts"] = [asdict(verdict) for verdict in result.verdicts()] if check else []
     return data
 
 
@@ -200,7 +205,8 @@ def _show(result: Answer, check: bool, through: bool) -> None:
 
     cited = any(part.kind == "passage" for part in result.parts)
     citations = result.citations(check, multi_hop=through) if cited else None
-    say_styled(terminal(result, multi_hop=through, citations=citations))
+    verdicts = result.verdicts() if cited and check else ()
+    say_styled(terminal(result, multi_hop=through, citations=citations, verdicts=verdicts))
 
 
 _LINES = (".jsonl", ".ndjson")
