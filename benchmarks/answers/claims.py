@@ -1,7 +1,7 @@
 """Answers with known support: facts about subjects, a question, and sentences that claim a value.
 
-A sentence begins with given words that name its subject ("The code of Bob is"); the model writes the
-rest. What it claims is supported if a passage states this value of this subject. Each kind has
+A sentence begins with given words that name its subject ("The code of Bob is"); the model writes
+the rest. What it claims is supported if a passage states this value of this subject. Each kind has
 questions that the passages answer, and others about a subject that they do not name.
 """
 
@@ -118,8 +118,8 @@ def jobs(draw: np.random.Generator) -> Claims:
 
 def prices(draw: np.random.Generator) -> Claims:
     return _table(
-        draw, _some(draw, FRUITS), _numbers(draw, 11, 100), "At the market they ask {1} cents for one {0}.",
-        "How much is one {}?", "One {} costs",
+        draw, _some(draw, FRUITS), _numbers(draw, 11, 100),
+        "At the market they ask {1} cents for one {0}.", "How much is one {}?", "One {} costs",
     )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ def written(explainer: Any, prompt: Prompt, case: Claims) -> tuple[str, list[Sen
 
 
 def relevance(answer: Answer, of: Any, span: PromptSpan) -> dict[str, float]:
-    """The relevance of each part for a span, of the earlier tokens of the answer, and the output."""
+    """The relevance of each part and of earlier tokens of the answer, and the output."""
     row = replace(answer.attribution, of=of).span(answer.measured, span.first, span.last)
     sums = {name: float(row.values[units].sum()) for name, units in answer.places("passage")}
     earlier = float(row.values[answer.start :].sum())

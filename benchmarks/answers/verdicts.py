@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +27,6 @@ from wherefrom.storage.writing import write_text
 
 Floats = NDArray[np.float64]
 DATA = Path("docs/data/verdicts.json")
-TOKENS = ("log-probability", "least likely token")
 MOST = 4  # signals of the model
 PENALTY = 1.0  # on the squares of the standardised coefficients
 SAMPLES = 2000
@@ -47,9 +46,8 @@ def read(folder: Path) -> list[dict[str, Any]]:
 
 def row_of(record: dict[str, Any]) -> dict[str, Any]:
     """The signals of a sentence, its labels, and what each passage has."""
-    sums = {
-        k: v for k, v in record["relevance"]["logprob"].items() if k not in ("earlier", "output")
-    }
+    sums = dict(record["relevance"]["logprob"])
+    del sums["earlier"], sums["output"]
     size = sum(map(abs, sums.values())) or 1.0
     shares = {name: sums[name] / size for name in sums if name.startswith("passage")}
     order = sorted(shares, key=lambda name: -shares[name])[: verdicts.LEFT_OUT]
@@ -60,6 +58,9 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
     }
     logs, added = np.array(record["log_probabilities"]), np.array(record["alone"])
     found = verdicts.signals(logs, added, drops, shares)
+    own = written(record)
+    found |= {"log-probability, written part": float(logs[own].mean())}
+    found |= {"least likely token, written part": float(logs[own].min())}
     source = None if record["source"] is None else f"passage {record['source'] + 1}"
     last = f"passage {len(shares)}"
     return {
@@ -76,6 +77,16 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
         "passages": {name: [round(shares[name], 5), round(drops[name], 4)] for name in drops},
         "seconds": record["seconds"],
     }
+
+
+def written(record: dict[str, Any]) -> slice:
+    """The tokens from the claimed value on, which the model wrote."""
+    place, length = record["text"].index(record["value"]), 0
+    for i, token in enumerate(record["tokens"]):
+        length += len(token)
+        if length > place:
+            return slice(i, None)
+    raise ValueError(record["text"])
 
 
 def table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> Floats:
@@ -114,7 +125,7 @@ def log_loss(p: Floats, y: NDArray[np.bool_]) -> float:
 
 def chosen(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     """The signals with the lowest log-loss when each kind is predicted from the others."""
-    names = list(rows[0]["signals"])
+    names = [name for name in rows[0]["signals"] if "written" not in name]
     kinds = np.array([row["kind"] for row in rows])
     y = labels(rows)
 
@@ -140,7 +151,7 @@ def auc(scores: Floats, y: NDArray[np.bool_]) -> float:
 def interval(
     rows: Sequence[dict[str, Any]], measure: Callable[[NDArray[np.int64]], float]
 ) -> tuple[float, float]:
-    """The bootstrap interval of a measure of some rows; cases are drawn with all their sentences."""
+    """The bootstrap interval of a measure of rows; cases are drawn with all their sentences."""
     cases: dict[Any, list[int]] = {}
     for i, row in enumerate(rows):
         cases.setdefault((row["model"], row["kind"], row["case"]), []).append(i)
@@ -181,7 +192,7 @@ def fitted(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def best_cut(high: Sequence[float], low: Sequence[float]) -> float:
     """The cut-off with the fewest errors, weighted by the number of each side."""
     cuts = sorted({*high, *low})
-    middles = [(a + b) / 2 for a, b in zip(cuts, cuts[1:], strict=False)]
+    middles = [(a + b) / 2 for a, b in pairwise(cuts)]
     return min(
         middles,
         key=lambda cut: np.mean([x < cut for x in high]) + np.mean([x >= cut for x in low]),
@@ -227,7 +238,7 @@ def markdown(rows: Sequence[dict[str, Any]], model: dict[str, Any]) -> str:
 
     everything = ["verdict", *rows[0]["signals"]]
     lines += [
-        "ROC AUC of “supported”, with 95 % intervals; in brackets the verdict's AUC less the signal's:",
+        "ROC AUC of “supported”, with 95 % intervals; in brackets that of the verdict less this:",
         "",
         "| signal | " + " | ".join(f"{one} ({count(test, one)})" for one in models) + " |",
         "|---|" + "---|" * len(models),
@@ -247,7 +258,7 @@ def markdown(rows: Sequence[dict[str, Any]], model: dict[str, Any]) -> str:
         lines.append(f"| {shown} | " + " | ".join(cells) + " |")
     lines += [
         "",
-        "Calibration: of the sentences with a probability in a range, how many are supported:",
+        "Calibration: mean probability → share that is supported:",
         "",
     ]
     lines += ["| probability | " + " | ".join(models) + " |", "|---|" + "---|" * len(models)]

@@ -12,8 +12,10 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly, family_model
 from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
+from wherefrom.answers.attribution import Measured
 from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop, RelevanceRow
 from wherefrom.answers.sources import PromptSpan, span_of_characters
+from wherefrom.answers.tokens import AnswerTokens
 from wherefrom.core.target import Case
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError
 from wherefrom.testing import snapshot
@@ -276,6 +278,22 @@ def test_a_span_has_all_tokens_of_its_characters_and_no_others():
             first = 2 if owners[0] == 4 else owners[0]
             expected = PromptSpan(text[start:end], first, owners[-1] + 1, start, end)
             assert span_of_characters(pieces, start, end) == expected
+
+
+def test_a_token_is_not_compared_with_a_variant_of_its_word():
+    texts = [" seven", "Seven", "SEVEN ", " eight", "\n", " "]
+
+    class Tokenizer:
+        def decode(self, ids):
+            return "".join(texts[i] for i in ids)
+
+    logits = torch.tensor([[5.0, 4, 3, 2, 1, 0], [5.0, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4.0, 5]])
+    answer = AnswerTokens((0, 3, 4), (" seven", " eight", "\n"))
+    assert Measured.of(logits, answer, {}, Tokenizer()).others == (3, 0, 5)
+    assert Measured.of(logits, answer, {}).others == (1, 0, 5)
+    assert Measured.of(logits, answer, {0: 2}, Tokenizer()).others == (2, 0, 5)
+    same = torch.tensor([[5.0, 4, 3]])  # there is no other word
+    assert Measured.of(same, AnswerTokens((0,), (" seven",)), {}, Tokenizer()).others == (1,)
 
 
 def test_spans_by_word_sentence_and_text(talker):

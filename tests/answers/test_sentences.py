@@ -1,6 +1,7 @@
-"""Sentences as people write them: one case or more of each kind of rule that public segmenters test."""
+"""Sentences as people write them: cases of each kind of rule that public segmenters test."""
 
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -77,7 +78,7 @@ def test_no_character_is_lost_or_counted_twice():
     text = "\n".join(CASES.values()).replace("|", "")
     spans = sentence_spans(text)
     assert all(a < b for a, b in spans)
-    between = [text[b:a] for (_, b), (a, _) in zip(spans, spans[1:], strict=False)]
+    between = [text[b:a] for (_, b), (a, _) in pairwise(spans)]
     assert not "".join(between).strip()
     assert sentence_spans("") == sentence_spans(" \n ") == []
 

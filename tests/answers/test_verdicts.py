@@ -1,4 +1,4 @@
-"""Verdicts: their signals against passes over shorter prompts, and words that follow from numbers."""
+"""Verdicts: signals against passes over shorter prompts, and words that follow from numbers."""
 
 import json
 import math
@@ -88,9 +88,8 @@ def test_kinds_follow_the_cut_offs(monkeypatch):
 
 @pytest.mark.parametrize("cut", [-math.inf, 0.0, math.inf])
 def test_passages_are_cited_from_a_drop_on(answer, monkeypatch, cut):
-    monkeypatch.setattr(
-        verdicts, "fitted", lambda model=verdicts.fitted(): {**model, "cited from": cut}
-    )
+    model = {**verdicts.fitted(), "cited from": cut}
+    monkeypatch.setattr(verdicts, "fitted", lambda: model)
     for verdict in answer.verdicts():
         drops = {s.passage: s.drop for s in verdict.passages}
         assert all(drop >= cut for drop in drops.values())

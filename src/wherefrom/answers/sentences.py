@@ -24,17 +24,17 @@ _LIST_NUMBER = re.compile(r"[\s>*•–-]*(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,5})")
 _BEFORE = re.compile(r"[^\s(\[\"'“‘«]*$")
 # abbreviations that stand before something
 _TITLES = frozenset(
-    "mr mrs ms dr prof st mt ft gen rep sen gov capt cpt lt col sgt rev hon pres fr hr frl dipl mme "
-    "mlle sr. sra no nr n° fig figs eq eqs sec ch vol pp p ed eds ca cf vs approx resp viz e.g i.e "
-    "z.b d.h u.a bzw bsp vgl ggf dept univ art".split()
+    "mr mrs ms dr prof st mt ft gen rep sen gov capt cpt lt col sgt rev hon pres fr hr mme mlle "
+    "no nr n° fig figs eq eqs sec ch vol pp p ed eds ca cf vs approx resp viz e.g i.e z.b d.h u.a "
+    "bzw bsp vgl ggf dept univ art".split()
 )
 # abbreviations that may end a sentence: they do before one of these words
 _ENDINGS = frozenset("co corp inc ltd jr sr etc al bros ave blvd rd usw est a.m p.m".split())
 _OPENERS = frozenset(
-    "a after all although an and are as at because but can could did do does each even for from had "
-    "has have he her here his how however i if in is it its many most my next no not now on one or "
-    "our please she since so some that the their then there these they this those to was we were "
-    "what when where which while who why will with would yes yet you your".split()
+    "a after all although an and are as at because but can could did do does each even for from "
+    "had has have he her here his how however i if in is it its many most my next no not now on "
+    "one or our please she since so some that the their then there these they this those to was we "
+    "were what when where which while who why will with would yes yet you your".split()
 )
 _MONTHS = frozenset(
     "januar februar märz april mai juni juli august september oktober november dezember "

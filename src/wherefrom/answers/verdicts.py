@@ -90,7 +90,7 @@ def _flat(nats: float) -> float:
 
 @cache
 def fitted() -> dict[str, Any]:
-    """The coefficients and cut-offs, and what they were fitted on (benchmarks/answers/verdicts.py)."""
+    """The coefficients and cut-offs; benchmarks/answers/verdicts.py fits them."""
     model: dict[str, Any] = json.loads(FITTED.read_text(encoding="utf-8"))
     return model
 
@@ -113,7 +113,7 @@ def kind_of(probability: float, context: float) -> Kind:
 
 
 def verdicts(answer: Answer) -> list[Verdict]:
-    """A verdict for each sentence, from two or three passes without passages and one without any."""
+    """A verdict for each sentence of an answer."""
     found = []
     names = [part.name for part in passages_of(answer)]
     untrusted = {part.name for part in answer.parts if not part.trusted}

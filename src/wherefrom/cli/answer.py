@@ -210,16 +210,20 @@ def _show(result: Answer, check: bool, through: bool) -> None:
 
 
 _LINES = (".jsonl", ".ndjson")
-_FIELDS = ("prompt", "question", "passages", "system", "answer", "against")
+_FIELDS = ("prompt", "question", "passages", "system", "answer", "against", "supporting")
 
 
 @dataclass(frozen=True)
 class PromptLine:
-    """One prompt of a file, optionally with an answer and an answer to compare with."""
+    """One prompt of a file, optionally with an answer and an answer to compare with.
+
+    `supporting` are the numbers of the passages that support the answer, for `wherefrom evaluate`.
+    """
 
     prompt: PromptLike
     answer: str | None = None
     against: str | None = None
+    supporting: tuple[int, ...] | None = None
 
 
 def is_lines(prompt: str) -> bool:
@@ -282,7 +286,7 @@ def _line(data: Any) -> PromptLine:
     for key in ("question", "system", "answer", "against"):
         if not isinstance(data.get(key, ""), str):
             raise InputError(f"{key} must be a text, got {data[key]!r}.")
-    extra = data.get("answer"), data.get("against")
+    extra = data.get("answer"), data.get("against"), _supporting(data)
     if "prompt" in data:
         if any(data.get(key) for key in ("question", "passages", "system")):
             raise InputError("pass either prompt, or question with passages and system, not both.")
@@ -298,6 +302,20 @@ def _line(data: Any) -> PromptLine:
                 f'a passage is a text or {{"text": …, "title": …}}, got {str(passage)[:60]!r}.'
             )
     return PromptLine(Prompt(data.get("question", ""), passages, data.get("system", "")), *extra)
+
+
+def _supporting(data: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The numbers of the passages that support an answer, from 1 on."""
+    numbers, count = data.get("supporting"), len(data.get("passages") or ())
+    if numbers is None:
+        return None
+    if not isinstance(numbers, list) or not all(
+        isinstance(number, int) and 1 <= number <= count for number in numbers
+    ):
+        raise InputError(
+            f"supporting must be a list of numbers of passages, 1 to {count}, got {numbers!r:.60}."
+        )
+    return tuple(numbers)
 
 
 def _one_prompt(data: Any) -> PromptLike:
