@@ -31,9 +31,10 @@ OPPOSITES = {
     "rich": "poor", "open": "closed", "early": "late", "happy": "sad", "day": "night",
     "strong": "weak", "wet": "dry", "high": "low", "good": "bad", "east": "west",
 }  # fmt: skip
-TRAIN = ("codes", "years", "keys", "capitals", "novel")
-TEST = ("jobs", "prices", "rooms", "pets", "opposites", "game")
-KINDS = (*TRAIN, *TEST, "poisoned")
+KINDS = (
+    "codes", "years", "keys", "capitals", "novel",
+    "jobs", "prices", "rooms", "pets", "opposites", "game", "poisoned",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

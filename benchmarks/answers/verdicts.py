@@ -4,8 +4,10 @@
     python -m benchmarks.answers.verdicts --claims FOLDER [--fit] [--page docs/answers.md]
 
 `--claims` reads what was collected into docs/data/verdicts.json; without it, that file is read.
-`--fit` writes the coefficients into the package. The kinds for fitting and testing have other
-sentences, subjects and values. Intervals are 95 % ones of 2,000 bootstrap samples of cases.
+`--fit` writes the coefficients into the package, fitted on the sentences of all kinds. Tables show
+probabilities out of kind: for the sentences of a kind, signals and coefficients are chosen on the
+other kinds, whose sentences have other words. Intervals are 95 % ones of 2,000 bootstrap samples of
+cases.
 """
 
 from __future__ import annotations
@@ -20,16 +22,19 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from benchmarks.answers.claims import TEST, TRAIN
 from benchmarks.race import write_part
 from wherefrom.answers import verdicts
 from wherefrom.storage.writing import write_text
 
 Floats = NDArray[np.float64]
 DATA = Path("docs/data/verdicts.json")
-MOST = 4  # signals of the model
+MOST = 3  # signals of the model
 PENALTY = 1.0  # on the squares of the standardised coefficients
 SAMPLES = 2000
+TOKENS = (
+    "log-probability", "least likely token", "log-probability, written part",
+    "least likely token, written part",
+)  # fmt: skip
 CUTS = (1 / 3, 2 / 3)
 
 
@@ -51,7 +56,7 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
     size = sum(map(abs, sums.values())) or 1.0
     shares = {name: sums[name] / size for name in sums if name.startswith("passage")}
     order = sorted(shares, key=lambda name: -shares[name])[: verdicts.LEFT_OUT]
-    drops = {name: sum(record["drops"][name]) for name in order}
+    drops = {name: np.array(record["drops"][name]) for name in order}
     first = {
         of: max(shares, key=lambda name: record["relevance"][of].get(name, 0.0))
         for of in record["relevance"]
@@ -74,7 +79,9 @@ def row_of(record: dict[str, Any]) -> dict[str, Any]:
         "first": first,
         "last share": round(shares[last], 5),
         "signals": {name: round(value, 5) for name, value in found.items()},
-        "passages": {name: [round(shares[name], 5), round(drops[name], 4)] for name in drops},
+        "passages": {
+            name: [round(shares[name], 5), round(float(drops[name].sum()), 4)] for name in drops
+        },
         "seconds": record["seconds"],
     }
 
@@ -140,6 +147,18 @@ def chosen(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     return min(candidates, key=loss)
 
 
+def out_of_kind(rows: Sequence[dict[str, Any]]) -> Floats:
+    """The probability of each sentence, by a model of the other kinds."""
+    kinds, p = np.array([row["kind"] for row in rows]), np.zeros(len(rows))
+    for kind in sorted(set(kinds)):
+        others = [row for row in rows if row["kind"] != kind]
+        own = [row for row in rows if row["kind"] == kind]
+        names = chosen(others)
+        model = logistic(table(others, names), labels(others))
+        p[kinds == kind] = probabilities(table(own, names), *model)
+    return p
+
+
 def auc(scores: Floats, y: NDArray[np.bool_]) -> float:
     """The chance that a positive has the higher score; ties count half."""
     if y.all() or not y.any():
@@ -165,11 +184,11 @@ def interval(
     return float(low), float(high)
 
 
-def fitted(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The model of the package: from the kinds for fitting."""
-    train = [row for row in rows if row["kind"] in TRAIN]
+def fitted(train: Sequence[dict[str, Any]], p: Floats) -> dict[str, Any]:
+    """The model of the package; `p` are the probabilities out of kind."""
     names = chosen(train)
     coefficients, intercept = logistic(table(train, names), labels(train))
+    ahead = lead(train, p)
     own = [row["signals"]["context"] for row in train if row["known"] and not row["supported"]]
     copied = [row["signals"]["context"] for row in train if row["supported"]]
     return {
@@ -179,6 +198,8 @@ def fitted(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             for model in sorted({row["model"] for row in train})
         },
         "kinds": sorted({row["kind"] for row in train}),
+        "ahead of token probabilities by at least": ahead,
+        "gives verdicts": min(ahead.values()) > 0,
         "coefficients": dict(zip(names, coefficients.round(4).tolist(), strict=True)),
         "intercept": round(intercept, 4),
         "unsupported below": round(CUTS[0], 4),
@@ -187,6 +208,23 @@ def fitted(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "cited from": cited_from(train),
         "untrusted from": UNTRUSTED,
     }
+
+
+def lead(rows: Sequence[dict[str, Any]], p: Floats) -> dict[str, float]:
+    """By model: the lower end of the interval of AUC less that of any token probability."""
+    lows = {}
+    for model in sorted({row["model"] for row in rows}):
+        own = [i for i, row in enumerate(rows) if row["model"] == model]
+        some = [rows[i] for i in own]
+        y, v = labels(some), p[own]
+        lows[model] = round(
+            min(
+                interval(some, lambda i, y=y, v=v, s=s: auc(v[i], y[i]) - auc(s[i], y[i]))[0]
+                for s in table(some, TOKENS).T
+            ),
+            2,
+        )
+    return lows
 
 
 def best_cut(high: Sequence[float], low: Sequence[float]) -> float:
@@ -212,7 +250,7 @@ def passages_of(rows: Sequence[dict[str, Any]]) -> list[tuple[float, float, bool
 
 
 def cited_from(rows: Sequence[dict[str, Any]]) -> float:
-    """The drop from which a passage is cited: the highest F1 over the sentences for fitting."""
+    """The drop from which a passage is cited: the one with the highest F1."""
     found = passages_of(rows)
     return round(max((drop for _, drop, _ in found), key=lambda cut: f1(found, cut)), 2)
 
@@ -223,20 +261,19 @@ def f1(found: Sequence[tuple[float, float, bool]], cut: float) -> float:
     return 2 * right / (sum(drop >= cut for _, drop, _ in found) + sum(s for *_, s in found))
 
 
-def markdown(rows: Sequence[dict[str, Any]], model: dict[str, Any]) -> str:
-    """The tables of the page."""
-    test = [row for row in rows if row["kind"] in TEST]
-    names = list(model["coefficients"])
-    weights = np.array(list(model["coefficients"].values()))
+def markdown(rows: Sequence[dict[str, Any]], p: Floats, model: dict[str, Any]) -> str:
+    """The tables of the page; `p` are the probabilities out of kind."""
+    test = [row for row in rows if row["kind"] != "poisoned"]
+    for row, chance in zip(test, p, strict=True):
+        row["signals"]["verdict"] = float(chance)
+    given_anyway = {**model, "gives verdicts": True}
     models = sorted({row["model"] for row in test}, reverse=True)
     lines = []
 
     def score(some: Sequence[dict[str, Any]], name: str) -> Floats:
-        if name == "verdict":
-            return probabilities(table(some, names), weights, model["intercept"])
         return table(some, [name])[:, 0]
 
-    everything = ["verdict", *rows[0]["signals"]]
+    everything = ["verdict", *(name for name in test[0]["signals"] if name != "verdict")]
     lines += [
         "ROC AUC of “supported”, with 95 % intervals; in brackets that of the verdict less this:",
         "",
@@ -282,7 +319,7 @@ def markdown(rows: Sequence[dict[str, Any]], model: dict[str, Any]) -> str:
             given = [
                 row
                 for row, p in zip(some, score(some, "verdict"), strict=True)
-                if verdicts.kind_of(float(p), row["signals"]["context"]) == kind
+                if verdicts.kind_of(float(p), row["signals"]["context"], given_anyway) == kind
             ]
             right = sum(is_right(kind, row) for row in given)
             cells.append(
@@ -382,10 +419,12 @@ def main(
         lines = [json.dumps(row) for row in read(claims)]
         write_text(DATA, "[\n" + ",\n".join(lines) + "\n]\n")
     rows = json.loads(DATA.read_text("utf-8"))
+    clean = [row for row in rows if row["kind"] != "poisoned"]
+    p = out_of_kind(clean)
     if fit:
-        write_text(verdicts.FITTED, json.dumps(fitted(rows), indent=1) + "\n")
+        write_text(verdicts.FITTED, json.dumps(fitted(clean, p), indent=1) + "\n")
         verdicts.fitted.cache_clear()
-    text = markdown(rows, verdicts.fitted())
+    text = markdown(rows, p, verdicts.fitted())
     typer.echo(text)
     if page is not None:
         write_part(page, "verdicts", text)

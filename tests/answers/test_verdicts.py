@@ -39,21 +39,23 @@ def test_signals_are_those_of_passes_without_passages(talker, answer):
     drops = []
     for source in ranking[:2]:
         number = int(source.name[-1]) - 1
-        drops.append((whole - logs(number)[where]).sum())
+        drops.append(whole - logs(number)[where])
 
     def flat(x):
         return math.copysign(math.log(1 + abs(x)), x)
 
+    decisive = max(drops, key=lambda drop: drop.sum())
     first = answer.verdicts()[0]
     assert (first.sentence, first.start, first.end) == ("it is Paris.", 1, 13)
     expected = {
         "log-probability": whole.mean(),
         "least likely token": whole.min(),
         "context": flat((whole - none).sum()),
-        "drop": flat(max(drops)),
-        "drop of the first": flat(drops[0]),
+        "drop": flat(decisive.sum()),
+        "drop of a token": flat(decisive.max()),
+        "drop / context": min(max(decisive.sum() / max((whole - none).sum(), 1), 0), 1),
         "share": ranking[0].share,
-        "agreement": float(drops[0] >= drops[1]),
+        "agreement": float(drops[0].sum() >= drops[1].sum()),
     }
     for name, value in expected.items():
         assert first.signals[name] == pytest.approx(value, abs=1e-5), name
@@ -72,18 +74,25 @@ def test_the_probability_is_the_logistic_one_of_the_signals(answer):
 
 def test_where_passages_count_weighs_tokens_by_what_the_passages_add():
     logs, added = np.array([-1.0, -4.0, -2.0]), np.array([-3.0, 1.0, 3.0])
-    found = signals(logs, added, {"passage 1": 0.0, "passage 2": 1.0}, {"passage 1": 0.7})
+    drops = {"passage 1": np.zeros(3), "passage 2": np.ones(3)}
+    found = signals(logs, added, drops, {"passage 1": 0.7})
     assert found["where passages count"] == pytest.approx((-4 * 1 - 2 * 3) / 4)
     assert found["agreement"] == 0.0
 
 
-def test_kinds_follow_the_cut_offs(monkeypatch):
-    model = {"supported from": 0.7, "unsupported below": 0.3, "own below": 2.0}
-    monkeypatch.setattr(verdicts, "fitted", lambda: model)
-    assert kind_of(0.7, -9) == "supported"
-    assert kind_of(0.69, -9) == kind_of(0.31, 9) == "unclear"
-    assert kind_of(0.3, 2.0) == "unsupported"
-    assert kind_of(0.3, 1.9) == "from the model"
+def test_kinds_follow_the_cut_offs():
+    model = {
+        "gives verdicts": True,
+        "supported from": 0.7,
+        "unsupported below": 0.3,
+        "own below": 2.0,
+    }
+    assert kind_of(0.7, -9, model) == "supported"
+    assert kind_of(0.69, -9, model) == kind_of(0.31, 9, model) == "unclear"
+    assert kind_of(0.3, 2.0, model) == "unsupported"
+    assert kind_of(0.3, 1.9, model) == "from the model"
+    model["gives verdicts"] = False
+    assert {kind_of(p, 0.0, model) for p in (0.1, 0.5, 0.9)} == {"unclear"}
 
 
 @pytest.mark.parametrize("cut", [-math.inf, 0.0, math.inf])
@@ -114,8 +123,10 @@ def test_the_coefficients_say_what_they_were_fitted_on():
     model = json.loads(verdicts.FITTED.read_text("utf-8"))
     assert set(model["coefficients"]) <= {
         "log-probability", "least likely token", "where passages count", "context", "drop",
-        "drop of the first", "share", "agreement",
+        "drop of a token", "drop / context", "share", "agreement",
     }  # fmt: skip
+    lows = model["ahead of token probabilities by at least"].values()
+    assert model["gives verdicts"] == (min(lows) > 0)
     assert 0 < model["unsupported below"] < model["supported from"] < 1
     assert set(model["sentences"]) == {"smollm2", "gemma3-270m"}
 

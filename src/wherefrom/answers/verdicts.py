@@ -59,27 +59,29 @@ class Verdict:
 def signals(
     log_probabilities: Values,
     added: Values,
-    drops: Mapping[str, float],
+    drops: Mapping[str, Values],
     shares: Mapping[str, float],
 ) -> dict[str, float]:
     """The signals of a sentence.
 
     `added`: how far the log-probability of each token drops without any passage. `drops`: how far
-    that of the sentence drops without each of the passages that were left out. `shares`: of the
-    relevance, by passage.
+    it drops without each of the passages that were left out. `shares`: of the relevance, by passage.
     """
     first = max(shares, key=lambda name: shares[name])
-    largest = max(drops.values())
+    sums = {name: float(drop.sum()) for name, drop in drops.items()}
+    decisive = max(sums, key=lambda name: sums[name])
+    context = float(added.sum())
     weights = added.clip(0) + 1e-9
     return {
         "log-probability": float(log_probabilities.mean()),
         "least likely token": float(log_probabilities.min()),
         "where passages count": float((log_probabilities * weights).sum() / weights.sum()),
-        "context": _flat(float(added.sum())),
-        "drop": _flat(largest),
-        "drop of the first": _flat(drops[first]),
+        "context": _flat(context),
+        "drop": _flat(sums[decisive]),
+        "drop of a token": _flat(float(drops[decisive].max())),
+        "drop / context": min(max(sums[decisive] / max(context, 1.0), 0.0), 1.0),
         "share": shares[first],
-        "agreement": float(drops[first] == largest),
+        "agreement": float(first == decisive),
     }
 
 
@@ -102,9 +104,14 @@ def probability(found: Mapping[str, float]) -> float:
     return 1 / (1 + math.exp(-total))
 
 
-def kind_of(probability: float, context: float) -> Kind:
-    """The verdict: an unsupported sentence to which the passages add little is the model's own."""
-    model = fitted()
+def kind_of(probability: float, context: float, model: Mapping[str, Any] | None = None) -> Kind:
+    """The verdict: an unsupported sentence to which the passages add little is the model's own.
+
+    All are unclear while the probability is not shown to be better than those of the tokens.
+    """
+    model = fitted() if model is None else model
+    if not model["gives verdicts"]:
+        return "unclear"
     if probability >= model["supported from"]:
         return "supported"
     if probability > model["unsupported below"]:
@@ -125,7 +132,7 @@ def verdicts(answer: Answer) -> list[Verdict]:
         where = slice(span.first, span.last)
         ranking = ranked(by_probability, "passage", by_probability.row(span))
         shares = {source.name: source.share for source in ranking if source.name in names}
-        drops = {name: float(answer.drop(name)[where].sum()) for name in list(shares)[:LEFT_OUT]}
+        drops = {name: answer.drop(name)[where] for name in list(shares)[:LEFT_OUT]}
         logs = answer.measured.log_probabilities[where]
         values = signals(logs, added[where], drops, shares)
         chance = probability(values)
@@ -136,9 +143,10 @@ def verdicts(answer: Answer) -> list[Verdict]:
                 span.end,
                 kind_of(chance, values["context"]),
                 tuple(
-                    replace(support, drop=drops[support.passage])
+                    replace(support, drop=float(drops[support.passage].sum()))
                     for support in citation.supports
-                    if support.passage in drops and drops[support.passage] >= model["cited from"]
+                    if support.passage in drops
+                    and drops[support.passage].sum() >= model["cited from"]
                 ),
                 chance,
                 values,
