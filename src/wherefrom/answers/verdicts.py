@@ -64,8 +64,8 @@ def signals(
 ) -> dict[str, float]:
     """The signals of a sentence.
 
-    `added`: how far the log-probability of each token drops without any passage. `drops`: how far
-    it drops without each of the passages that were left out. `shares`: of the relevance, by passage.
+    `added`: how far the log-probability of each token drops without any passage; `drops`: without
+    each of the passages that were left out. `shares`: of the relevance, by passage.
     """
     first = max(shares, key=lambda name: shares[name])
     sums = {name: float(drop.sum()) for name, drop in drops.items()}
