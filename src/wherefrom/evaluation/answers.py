@@ -180,11 +180,11 @@ class AnswerEvaluation(Record):
 
     @classmethod
     def _of_data(cls, data: dict[str, Any]) -> Self:
-        fields = [
+        rows: list[dict[str, Any]] = [
             {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
             for row in data["answers"]
         ]
-        return cls(data["model"], tuple(LabelledAnswer(**row) for row in fields))
+        return cls(data["model"], tuple(LabelledAnswer(**row) for row in rows))
 
 
 def evaluate_answers(
