@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from wherefrom.answers.answer import Answer
-from wherefrom.answers.sources import passages_of
 from wherefrom.core.progress import Progress, shown
 from wherefrom.errors import counted
 from wherefrom.evaluation.metrics import Floats
 from wherefrom.evaluation.recommendation import FEWEST, mean_interval
 from wherefrom.storage.record import Record
+
+if TYPE_CHECKING:
+    from wherefrom.answers.answer import Answer
 
 _BINS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 WELL_CALIBRATED = 0.1
@@ -38,9 +39,9 @@ def measured(explain: Callable[[], Answer], supporting: Sequence[int]) -> Labell
     """Explains an answer and compares it with its labels: numbers of passages, from 1 on."""
     began = time.process_time()
     answer = explain()
-    names = {part.name for part in passages_of(answer)}
-    ranking = [source.name for source in answer.sources("passage") if source.name in names]
     verdicts = answer.verdicts()
+    names = {part.name for part in answer.parts if part.kind == "passage"}
+    ranking = [source.name for source in answer.sources("passage") if source.name in names]
     cited = {support.passage for verdict in verdicts for support in verdict.passages}
     return LabelledAnswer(
         tuple(f"passage {number}" for number in supporting),
