@@ -385,7 +385,7 @@ class Explainer:
         return request.generate_each(prompt, others, decoding, _checked_size(batch_size), on_text)
 
     def _answer_request(
-        self, method: Method, of: Of, memory: float | str | None, sentences: Splitter | None
+        self, method: Method, of: Of, memory: float | str | None, sentences: Splitter | None = None
     ) -> AnswerRequest:
         reader = self._reader("")
         if not isinstance(reader, TextReader) or not self.output_names.is_language_model:
