@@ -95,7 +95,7 @@ def test_a_completion_is_the_librarys_answer_with_the_passages_of_each_sentence(
         "prompt_tokens": answer.start, "completion_tokens": 40, "total_tokens": answer.start + 40,
     }  # fmt: skip
     citations = answer.citations()
-    assert len(message["sentences"]) == len(citations) > 2
+    assert len(message["sentences"]) == len(citations) > 1
     for record, citation in zip(message["sentences"], citations, strict=True):
         assert answer.text[record["start"] : record["end"]] == record["text"]
         assert record["text"] == citation.sentence.text
