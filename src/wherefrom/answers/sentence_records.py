@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from wherefrom.answers.answer import Answer
-from wherefrom.answers.tokens import sentences_of
 
 IMPROBABLE = 0.1
 """Below this mean probability of its tokens, an answer is called improbable."""
@@ -21,12 +20,11 @@ def sentence_records(
     `ids` are the caller's names of passages; `start` and `end` count characters of the answer.
     """
     passages = {part.name: part.title for part in answer.parts if part.kind == "passage"}
-    spans = zip(sentences_of(answer.text), answer.sentences, strict=True)
     return [
         {
             "text": sentence.text,
-            "start": start,
-            "end": end,
+            "start": sentence.start,
+            "end": sentence.end,
             "passages": [
                 {
                     "passage": source.name,
@@ -39,7 +37,7 @@ def sentence_records(
                 if source.name in passages
             ],
         }
-        for (start, end), sentence in list(spans)[first:last]
+        for sentence in answer.sentences()[first:last]
     ]
 
 

@@ -64,7 +64,11 @@ def answer(
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Also measure the drop in probability without each passage."),
+        typer.Option(
+            "--check",
+            help="Also leave passages out: how far the probability drops, and a verdict on each "
+            "sentence.",
+        ),
     ] = False,
     json: Json = None,
     html: Html = None,
@@ -192,6 +196,7 @@ def _data(result: Answer, check: bool, through: bool) -> dict[str, Any]:
     data = result.to_dict()
     if any(part.kind == "passage" for part in result.parts):
         data["citations"] = [asdict(c) for c in result.citations(check, multi_hop=through)]
+        data["verdicts"] = [asdict(verdict) for verdict in result.verdicts()] if check else []
     return data
 
 
@@ -200,20 +205,25 @@ def _show(result: Answer, check: bool, through: bool) -> None:
 
     cited = any(part.kind == "passage" for part in result.parts)
     citations = result.citations(check, multi_hop=through) if cited else None
-    say_styled(terminal(result, multi_hop=through, citations=citations))
+    verdicts = result.verdicts() if cited and check else ()
+    say_styled(terminal(result, multi_hop=through, citations=citations, verdicts=verdicts))
 
 
 _LINES = (".jsonl", ".ndjson")
-_FIELDS = ("prompt", "question", "passages", "system", "answer", "against")
+_FIELDS = ("prompt", "question", "passages", "system", "answer", "against", "supporting")
 
 
 @dataclass(frozen=True)
 class PromptLine:
-    """One prompt of a file, optionally with an answer and an answer to compare with."""
+    """One prompt of a file, optionally with an answer and an answer to compare with.
+
+    `supporting` are the numbers of the passages that support the answer, for `wherefrom evaluate`.
+    """
 
     prompt: PromptLike
     answer: str | None = None
     against: str | None = None
+    supporting: tuple[int, ...] | None = None
 
 
 def is_lines(prompt: str) -> bool:
@@ -276,7 +286,7 @@ def _line(data: Any) -> PromptLine:
     for key in ("question", "system", "answer", "against"):
         if not isinstance(data.get(key, ""), str):
             raise InputError(f"{key} must be a text, got {data[key]!r}.")
-    extra = data.get("answer"), data.get("against")
+    extra = data.get("answer"), data.get("against"), _supporting(data)
     if "prompt" in data:
         if any(data.get(key) for key in ("question", "passages", "system")):
             raise InputError("pass either prompt, or question with passages and system, not both.")
@@ -292,6 +302,20 @@ def _line(data: Any) -> PromptLine:
                 f'a passage is a text or {{"text": …, "title": …}}, got {str(passage)[:60]!r}.'
             )
     return PromptLine(Prompt(data.get("question", ""), passages, data.get("system", "")), *extra)
+
+
+def _supporting(data: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The numbers of the passages that support an answer, from 1 on."""
+    numbers, count = data.get("supporting"), len(data.get("passages") or ())
+    if numbers is None:
+        return None
+    if not isinstance(numbers, list) or not all(
+        isinstance(number, int) and 1 <= number <= count for number in numbers
+    ):
+        raise InputError(
+            f"supporting must be a list of numbers of passages, 1 to {count}, got {numbers!r:.60}."
+        )
+    return tuple(numbers)
 
 
 def _one_prompt(data: Any) -> PromptLike:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from wherefrom.cli.answer import is_lines, read_lines
 from wherefrom.cli.options import (
     Address,
     Device,
@@ -35,14 +36,17 @@ from wherefrom.cli.output import (
     say_styled,
 )
 from wherefrom.cli.reading import check_molecules, listed, load, read_texts
-from wherefrom.errors import MissingExtra
+from wherefrom.errors import InputError, MissingExtra
 from wherefrom.storage.writing import write_text
 
 
 def evaluate(
     data: Annotated[
         Path,
-        typer.Argument(help="CSV, TSV, JSONL or Parquet (also .gz), or a folder of images."),
+        typer.Argument(
+            help="CSV, TSV, JSONL or Parquet (also .gz), a folder of images, or for a language "
+            "model JSONL of answers: question, passages, answer, supporting (numbers of passages)."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for tables, plots and the report.")],
     model: Model = None,
@@ -79,6 +83,9 @@ def evaluate(
     gpus_per_worker: GpusPerWorker = 0,
 ) -> None:
     """Measure which methods can be trusted on this model and data."""
+    if _has_answers(data):
+        _evaluate_answers(data, out, model, dtype, device)
+        return
     from wherefrom.evaluation.evaluate import evaluate as run_evaluation
     from wherefrom.inputs.table import read_table
     from wherefrom.show.report import render_evaluation
@@ -133,6 +140,35 @@ def evaluate(
         rejected=sum(result.skipped.values()),
         not_drawn=len(rows) - drawn,
     )
+
+
+def _has_answers(data: Path) -> bool:
+    """Whether this is a file of answers, labelled with the passages that support them."""
+    if not is_lines(str(data)) or not data.is_file():
+        return False
+    with data.open(encoding="utf-8", errors="replace") as file:
+        return '"supporting"' in file.readline()
+
+
+def _evaluate_answers(
+    data: Path, out: Path, model: str | None, dtype: str | None, device: str | None
+) -> None:
+    """Measures citations and verdicts on answers whose support is known."""
+    from wherefrom.evaluation.answers import evaluate_answers
+
+    lines = read_lines(str(data))
+    unlabelled = [i for i, line in enumerate(lines, 1) if None in (line.answer, line.supporting)]
+    if unlabelled:
+        raise InputError(f"answer {unlabelled[0]} of {data} has no answer or no supporting.")
+    explainer = load(model or "smollm2", dtype=dtype, device=device)
+    prompts = [line.prompt for line in lines]
+    answers = [line.answer or "" for line in lines]
+    supporting = [line.supporting or () for line in lines]
+    with progress("evaluating") as advance:
+        result = evaluate_answers(explainer, prompts, answers, supporting, advance)
+    out.mkdir(parents=True, exist_ok=True)
+    result.to_json(out / "evaluation.json")
+    say(str(result))
 
 
 def audit(

@@ -242,12 +242,12 @@ def methods() -> None:
 
 
 def models() -> None:
-    """List the embedded models, and how to install the language model."""
+    """List the embedded models, and how to install the language models."""
     from rich.console import Console
     from rich.table import Table
 
-    from wherefrom.models import smollm2
     from wherefrom.models.embedded import embedded
+    from wherefrom.models.packaged import LANGUAGE_MODELS
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("model", "task", "data", "measured", "parameters", "size"):
@@ -266,8 +266,9 @@ def models() -> None:
             f"{card.megabytes:.1f} MB",
         )
     Console().print(table)
-    state = "installed" if smollm2.is_installed() else f"install it with: {smollm2.INSTALL}"
-    say(f"{smollm2.NAME}: SmolLM2-135M-Instruct, a small language model ({state})")
+    for name, model in LANGUAGE_MODELS.items():
+        state = "installed" if model.is_installed() else f"install it with: {model.install}"
+        say(f"{name}: {model.about}, a small language model ({state})")
 
 
 def _blocks(

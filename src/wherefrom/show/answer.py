@@ -41,13 +41,16 @@ if TYPE_CHECKING:
     from wherefrom.answers.answer import Answer
     from wherefrom.answers.multi_hop import RelevanceRow
     from wherefrom.answers.sources import Citation, Level, Source
+    from wherefrom.answers.verdicts import Verdict
     from wherefrom.core.explanation import Explanation
 
 _SCRIPTS = ("answer_matrix.js", "answer_sentence.js", "answer.js")
 _SOURCE_WIDTH = 60  # characters of a source in a table
 _DIGITS = 5
 _COLUMNS = 80  # of the prompt, in the figure
-_SHARE = "share: relevance / Σ |relevance| of all parts of the prompt"
+_SHARE = (
+    "share: relevance / Σ |relevance| of the prompt's parts, whose sum is the ledger's line prompt"
+)
 _KEY = (
     ("for", "red", "counts for the chosen words"),
     ("against", "blue, underlined", "against them"),
@@ -75,6 +78,7 @@ def terminal(
     *,
     multi_hop: bool = False,
     citations: Sequence[Citation] | None = None,
+    verdicts: Sequence[Verdict] = (),
 ) -> str:
     """The answer, its sentences with their passages, the prompt as a heatmap, and the ledger."""
     color = wants_color() if color is None else color
@@ -90,10 +94,12 @@ def terminal(
         f"explained: {explained_quantity(answer, explanation)}, {signed(explanation.output)}"
     )
     console.print(Text(described, style="dim"))
-    for citation in citations or ():
+    for number, citation in enumerate(citations or ()):
         console.print()
         if len(citations or ()) > 1:
             console.print(Text(printable(citation.sentence.text), style="bold"))
+        if verdicts:
+            console.print(Text(printable(str(verdicts[number])), style="italic"))
         console.print(_citation(answer, citation))
     if citations:
         console.print(Text(_SHARE, style="dim"))
@@ -210,7 +216,7 @@ def page_data(answer: Answer) -> dict[str, Any]:
             for token in answer.tokens
         ],
         "words": [[span.first, span.last] for span in answer.words],
-        "sentences": [[span.first, span.last, span.text] for span in answer.sentences],
+        "sentences": [[span.first, span.last, span.text] for span in answer.sentences()],
         "chosen": _decisive(answer),
         "rows": [_row(row, groups) for row in rows],
         "all_hops": all_hops,

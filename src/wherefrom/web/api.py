@@ -13,7 +13,8 @@ from wherefrom.answers.answer import Answer
 from wherefrom.answers.generate import Generation
 from wherefrom.answers.prompt import Passage, Prompt, PromptLike
 from wherefrom.answers.sentence_records import answer_record, sentence_records
-from wherefrom.answers.tokens import BROKEN, AnswerTokens, read_prompt, sentences_of
+from wherefrom.answers.sentences import sentence_spans
+from wherefrom.answers.tokens import BROKEN, AnswerTokens, read_prompt
 from wherefrom.errors import InputError, for_page
 from wherefrom.methods import method as find_method
 from wherefrom.show.sentence import sentence
@@ -75,7 +76,7 @@ class Api:
             if not body.stream:
                 return
             answered, answer = tokens.text.rstrip(BROKEN), None
-            complete = len(sentences_of(answered)) - 1  # the last one may go on
+            complete = len(sentence_spans(answered)) - 1  # the last one may go on
             if complete > len(records):
                 proceed(answered, None, None)
                 answer = model.explainer.answer(prompt, tokens.ids, None, body.method, body.of)
