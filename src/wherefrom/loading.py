@@ -29,6 +29,7 @@ _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _TYPO = 0.75  # a name at least this similar to an embedded one is not looked up on the hub
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+_NO_PICKLE = "Weights are never read from pickles."
 _DOWNLOAD_OPTIONS = ("revision", "cache_dir", "token", "subfolder", "local_files_only")
 
 
@@ -269,7 +270,7 @@ def _read(
         kind = transformers.AutoModelForCausalLM
     kind = kind or transformers.AutoModelForSequenceClassification
     if not packed:
-        _check_index(source, options)
+        _check_weights(source, config, options)
     model, report = kind.from_pretrained(
         source,
         use_safetensors=True,
@@ -293,24 +294,44 @@ def _read(
     return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
 
 
-def _check_index(source: str | Path, options: dict[str, Any]) -> None:
-    """Refuses an index of shards that names other files: transformers would unpickle them."""
+def _check_weights(source: str | Path, config: Any, options: dict[str, Any]) -> None:
+    """Refuses pickles, and weights outside of the model's folder: transformers would read them.
+
+    It reads the file or index that the config names, the shards that an index names, and the
+    weights of an adapter in the folder.
+    """
     from transformers.utils import cached_file
 
+    where = {key: options[key] for key in _DOWNLOAD_OPTIONS if key in options}
+
+    def stored(name: str) -> str | None:
+        try:
+            path: str | None = cached_file(str(source), name, **where)
+        except OSError:
+            return None
+        return path
+
+    if stored("adapter_config.json") and not stored("adapter_model.safetensors"):
+        raise ModelError(f"{source} has an adapter without adapter_model.safetensors. {_NO_PICKLE}")
     variant = options.get("variant")
     name = f"model.safetensors.index.{variant}.json" if variant else "model.safetensors.index.json"
-    where = {key: options[key] for key in _DOWNLOAD_OPTIONS if key in options}
-    try:
-        file = cached_file(str(source), name, **where)
-    except OSError:  # a single file of weights has no index
-        return
-    shards = json.loads(Path(str(file)).read_text(encoding="utf-8"))["weight_map"].values()
-    other = next((shard for shard in shards if not str(shard).endswith(".safetensors")), None)
-    if other is not None:
-        raise ModelError(
-            f"{name} in {source} lists {other}, which is not a safetensors file: weights are never "
-            "read from pickles."
-        )
+    named = getattr(config, "transformers_weights", None)
+    files = {} if named is None else {str(named).removesuffix(".index.json"): "config.json"}
+    name = name if named is None else str(named)
+    index = stored(name) if name.endswith(".json") else None  # a single file has no index
+    if index is not None:
+        try:
+            shards = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"{name} in {source} is not an index of weights.") from error
+        files |= dict.fromkeys(map(str, shards), name)
+    for file, listing in files.items():
+        if not file.endswith(".safetensors"):
+            raise ModelError(
+                f"{listing} in {source} lists {file}, which is not a safetensors file. {_NO_PICKLE}"
+            )
+        if ".." in Path(file).parts or Path(file).is_absolute():
+            raise ModelError(f"{listing} in {source} lists {file}, which is not in its folder.")
 
 
 def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:

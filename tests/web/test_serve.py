@@ -1,7 +1,9 @@
 """Starting the server: models, addresses, tokens, and the command line."""
 
+import asyncio
 import re
 import socket
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -131,3 +133,30 @@ def test_a_host_that_others_can_reach_gets_a_token(monkeypatch, sentiment, host,
     if is_public:
         assert len(gate.token) == 32
         assert message.count(gate.token) == 1
+
+
+class Request:
+    response_complete = True
+
+
+class Connection:
+    def __init__(self):
+        self.cycle, self.closed = Request(), False
+        self.transport = SimpleNamespace(close=lambda: setattr(self, "closed", True))
+
+
+def test_a_connection_is_idle_only_from_its_last_request_on(monkeypatch):
+    used, silent, clock = Connection(), Connection(), []
+
+    async def sleep(seconds):
+        clock.append(seconds)
+        used.cycle = Request()  # answered between two checks
+        if len(clock) == 30:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(serve_module, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(serve_module, "time", SimpleNamespace(monotonic=lambda: sum(clock)))
+    server = SimpleNamespace(server_state=SimpleNamespace(connections={used, silent}))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(serve_module._close_idle(server, 10))
+    assert (used.closed, silent.closed) == (False, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import json
@@ -28,6 +29,7 @@ App = Callable[[AsgiMessage, Receive, Send], Awaitable[None]]
 
 # a name or address with an optional port; no user, path or space, which some parsers skip
 _HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:[0-9]{1,5})?")
+_REQUESTS = 256  # at once; more get status 503
 COOKIE = "wherefrom_token"
 HEADER = "x-wherefrom-token"
 HEALTH, METRICS = "/healthz", "/metrics"
@@ -80,6 +82,7 @@ class Gate:
     key_requests: int = 8  # at once with one key
     wait: Callable[[], float] = lambda: 1.0  # the seconds after which a refused one may come back
     _active: Counter[str] = field(default_factory=Counter)
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_REQUESTS))
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """Forwards a request or refuses it; every response carries the security headers."""
@@ -89,7 +92,11 @@ class Gate:
         if scope["type"] != "http":
             await send({"type": "websocket.close"})
             return
-        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        headers: dict[str, str] = {}
+        for key, value in scope["headers"]:
+            name, text = key.decode("latin-1").lower(), value.decode("latin-1")
+            # proxies may split cookies into several headers
+            headers[name] = f"{headers[name]}; {text}" if name in headers else text
         send_secured = _with_headers(send)
         if scope["path"] == HEALTH:
             await self.app(scope, receive, send_secured)
@@ -102,7 +109,7 @@ class Gate:
             message = "requests from other sites are refused."
             await _refuse(send_secured, 403, "origin", message, is_api(scope["path"]))
         elif self.token is None or self._has_token(headers):
-            await self.app(scope, receive, send_secured)
+            await self._in_place(scope, receive, send_secured)
         elif (token := _token_in_address(scope)) is not None and self._matches(token):
             await _set_cookie(send_secured, token)
         else:
@@ -124,9 +131,18 @@ class Gate:
         else:
             self._active[own] += 1
             try:
-                await self.app(scope, receive, send)
+                await self._in_place(scope, receive, send)
             finally:
                 self._active[own] -= 1
+
+    async def _in_place(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        """Forwards a request, or tells the client to wait if too many are under way."""
+        if self.places.locked():
+            message = "the server is busy: try again shortly."
+            await _refuse(send, 503, "busy", message, is_api(scope["path"]), self.wait())
+            return
+        async with self.places:
+            await self.app(scope, receive, send)
 
     def is_own_name(self, host: str) -> bool:
         """Whether a Host header names this server."""

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     import uvicorn
 
 Say = Callable[[str], None]
-_CONNECTIONS = 256  # at once; more get status 503
 _IDLE_SECONDS = 10.0  # a connection may take this long to send a request
 
 
@@ -108,7 +107,6 @@ def make_server(app: App) -> uvicorn.Server:
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=2,
     )
     return uvicorn.Server(config)
@@ -127,14 +125,14 @@ async def serve_on(
 
 async def _close_idle(server: uvicorn.Server, seconds: float) -> None:
     """Closes connections that send no request, for whose headers uvicorn would wait forever."""
-    since: dict[Any, float] = {}
+    since: dict[tuple[Any, Any], float] = {}  # by connection and its last request
     while True:
         await asyncio.sleep(seconds / 10)
         now = time.monotonic()
         open_connections: Any = server.server_state.connections
         idle = [c for c in open_connections if c.cycle is None or c.cycle.response_complete]
-        since = {connection: since.get(connection, now) for connection in idle}
-        for connection, start in since.items():
+        since = {(c, c.cycle): since.get((c, c.cycle), now) for c in idle}
+        for (connection, _), start in since.items():
             if now - start > seconds:
                 connection.transport.close()
 
