@@ -38,12 +38,20 @@ serve: .venv/ready-dev ## set up, then open the page to explore predictions
 	$(BIN)/wherefrom serve --open
 
 test: .venv/ready-dev check ## set up, then run the tests
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser and not llm and not ray"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not slow and not browser and not api and not llm and not ray and not apps"
 
-test-web: .venv/ready-dev ## the page in a real chromium: PICTURES=folder keeps screenshots
+.venv/ready-api: .venv/ready-dev locks/api.txt
+	$(BIN)/python $(LOCKED) --requirement locks/api.txt
+	@touch $@
+
+.venv/ready-axe: .venv/ready-dev locks/axe.txt
+	$(BIN)/python $(LOCKED) --requirement locks/axe.txt
+	@touch $@
+
+test-web: .venv/ready-api .venv/ready-axe ## the page in a real chromium, the API with real clients: PICTURES=folder keeps screenshots
 	@command -v chromium chromedriver >/dev/null || \
 		echo "*** NO BROWSER TEST IS RUN: install chromium and chromium-driver ***" >&2
-	OMP_NUM_THREADS=1 WHEREFROM_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web -m browser -rs
+	OMP_NUM_THREADS=1 WHEREFROM_PICTURES="$(PICTURES)" $(BIN)/pytest tests/web tests/integrations -m "browser or api" -rs
 
 .venv/ready-llm: .venv/ready-dev locks/llm.txt
 	$(BIN)/python $(LOCKED) --requirement locks/llm.txt

@@ -25,7 +25,7 @@ from benchmarks.cost import turns
 from wherefrom import load, read_table
 from wherefrom.core.memory import keep_heap, set_objects_aside
 from wherefrom.corpus import explain_corpus, overview
-from wherefrom.inputs.text import Encoded, batch, like_lengths
+from wherefrom.inputs.text import Encoded, batch, by_length
 
 SIZE, TOKENS, WINDOW = 128, 4096, 1024
 
@@ -45,7 +45,7 @@ def prepared_batches(explainer: Any, texts: list[str]) -> list[dict[str, Any]]:
         rows = [
             r for r in explainer.encode(texts[start : start + WINDOW]) if isinstance(r, Encoded)
         ]
-        for chunk in like_lengths([len(row.ids) for row in rows], SIZE, TOKENS):
+        for chunk in by_length([len(row.ids) for row in rows], SIZE, TOKENS):
             inputs = batch(explainer.runner, explainer.tokenizer, [rows[i] for i in chunk], None)
             batches.append(dict(inputs.tensors))
     return batches

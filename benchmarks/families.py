@@ -43,10 +43,14 @@ REMARKS = {
     "mra": "without its CUDA kernel, transformers gives zeros in place of its attention",
 }
 _OWN_BACKWARD = "has an autograd Function with its own backward pass, which does not conserve"
+_SIGN = (
+    "multiplies by the sign of a number that depends on the units, to which `lrp` gives relevance "
+    "that ends there; `secant` closes"
+)
 OPEN = {
-    "led": "divides some biases wrongly between the samples of a batch: the scores are the same, "
-    "and alone it closes",
     "recurrent_gemma": _OWN_BACKWARD,
+    "qwen4_exp": _SIGN,
+    "qwen4_exp_text": _SIGN,
     "yoso": _OWN_BACKWARD,
 }
 

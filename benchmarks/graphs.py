@@ -23,7 +23,6 @@ from training.bace import read as read_molecules
 from training.mnist import read_images
 from wherefrom.inputs.graph import Graph
 from wherefrom.methods import Method, default_methods
-from wherefrom.show.explanation_figure import scene_plot
 
 METRICS = ("activation", "pruning", "leave_one_out")
 SHOWN = ("lrp", "lrp_ah_ln", "gradient_x_input", "gae", "attention_rollout", "attention_flow",
@@ -71,12 +70,12 @@ def main(
     explainer, rows = molecules(bace, model)
     if pictures is not None:
         active = next(graph for graph, label in rows if label == 1 and len(graph) < 30)
-        scene_plot(explainer.compare(active, SHOWN), pictures / "molecule.png")
+        explainer.compare(active, SHOWN).plot(path=pictures / "molecule.png")
     typer.echo(table("BACE", explainer, rows, chosen))
     if mnist is not None and superpixels_model is not None:
         explainer, rows = superpixels(mnist, superpixels_model, sample)
         if pictures is not None:
-            scene_plot(explainer.compare(rows[0][0], SHOWN), pictures / "superpixels.png")
+            explainer.compare(rows[0][0], SHOWN).plot(path=pictures / "superpixels.png")
         typer.echo(table("MNIST superpixels", explainer, rows, chosen))
 
 

@@ -145,7 +145,7 @@ _OWN: dict[str, dict[str, Any]] = {
         "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 4,
         "indexer_compress_ratio": 2, "hc_lowrank": 8, "ngram_vocab_size_base": 50,
         "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_num_key_heads": 2,
-        "linear_num_value_heads": 4,
+        "linear_num_value_heads": 4, "ple_layer_ids": [1], "heads_per_ngram": 2,
     },
     "gemma4_text": {**_GEMMA}, "gemma4_unified_text": {**_GEMMA},
     "gemma3n_text": {**_GEMMA, "laurel_rank": 8, "activation_sparsity_pattern": [0.0, 0.0]},

@@ -21,8 +21,8 @@ import typer
 import wherefrom
 from training.digits import normalised, pairs_of
 from training.mnist import read_images
+from wherefrom import Comparison
 from wherefrom.methods import default_methods
-from wherefrom.show.explanation_figure import scene_plot
 
 METRICS = (
     "positive", "negative", "positive_accuracy", "negative_accuracy", "insertion", "deletion",
@@ -96,7 +96,7 @@ def specificity(
             for side in (0, 1)
             for name in names
         ]
-        scene_plot(shown, pictures / "pairs.png")
+        Comparison(shown).plot(path=pictures / "pairs.png")
     return "\n".join(lines)
 
 
@@ -112,7 +112,7 @@ def main(
     """Prints both tables."""
     if pictures is not None:
         images, _ = read_images(data, "test")
-        scene_plot(wherefrom.load("digits").compare(normalised(images)[0]), pictures / "digits.png")
+        wherefrom.load("digits").compare(normalised(images)[0]).plot(path=pictures / "digits.png")
     chosen = methods.split(",") if methods else default_methods()
     if sample:
         typer.echo(held_out(data, sample, blank, chosen) + "\n")

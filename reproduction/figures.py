@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ from reproduction.methods import DEFAULT, PAPER, methods_of
 from reproduction.registry import SETS
 from reproduction.result import SetResult
 from reproduction.sets import ReproductionSet, Samples
-from wherefrom.core.explanation import Explanation
+from wherefrom.core.explanation import Comparison
 from wherefrom.evaluation.results import fit
-from wherefrom.show.explanation_figure import scene_plot
 from wherefrom.show.plot_style import AXIS, COLORS, FAINT, GRID, saved_figure
 
 AXES = {
@@ -163,24 +163,5 @@ def heatmap(of: ReproductionSet, samples: Samples, path: Path) -> None:
     explanations = [
         samples.explainer(source, methods[row], target=label, truncate=True) for row in rows
     ]
-    if of.kind == "graph":
-        scene_plot(explanations, path)
-    else:
-        tokens_plot(dict(zip(rows, explanations, strict=True)), path)
-
-
-def tokens_plot(explanations: Mapping[str, Explanation], path: Path) -> None:
-    """A row of coloured tokens for each method, each row scaled to its largest score."""
-    first = next(iter(explanations.values()))
-    texts = [unit.text for unit in first.units][:32]
-    scores = np.array([e.scores[: len(texts)] for e in explanations.values()], dtype=np.float64)
-    scores /= np.abs(scores).max(1, keepdims=True).clip(1e-30)
-    size = (0.62 * len(texts) + 1.8, 0.32 * len(scores) + 1.2)
-    with saved_figure(path, figsize=size, layout="constrained") as figure:
-        axes = figure.subplots()
-        axes.imshow(scores, cmap="RdBu_r", vmin=-1.25, vmax=1.25, aspect="auto")
-        axes.set_xticks(range(len(texts)), texts, rotation=45, ha="right", fontsize=8)
-        axes.set_yticks(range(len(scores)), [LABELS.get(r, r) for r in explanations], fontsize=8)
-        axes.set_title(f"class explained: {first.target}", fontsize=9)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
+    named = [replace(e, label=LABELS.get(r, r)) for r, e in zip(rows, explanations, strict=True)]
+    Comparison(named).plot(path=path)

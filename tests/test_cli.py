@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections import defaultdict
@@ -15,7 +16,7 @@ import wherefrom
 from benchmarks.tiny import model as tiny
 from tests.command_line import LABELS, caller, saved_classifier
 from wherefrom import METHODS, Explainer, Explanation, cli
-from wherefrom.cli import app
+from wherefrom.cli import EXAMPLES, SECTIONS, app
 from wherefrom.errors import ModelError
 from wherefrom.runs.engine import _loaded
 
@@ -339,7 +340,7 @@ def test_an_option_says_the_same_in_all_commands():
             helps[option.name].add((*option.opts, *option.secondary_opts, option.help))
     differ = {name for name, texts in helps.items() if len(texts) > 1}
     # what these mean depends on the command
-    own = {"data", "texts", "out", "model", "methods", "target", "against", "every", "png"}
+    own = {"data", "texts", "out", "model", "methods", "target", "against", "every"}
     assert differ == own | {"settings", "seed"}
 
 
@@ -361,3 +362,31 @@ def test_shapley_values_have_a_budget_and_a_seed(run):
     assert done.exit_code == 2
     assert "Pass --budget 62 or more" in done.stderr
     assert 'auto has no setting "seed"' in run("explain", text, "--seed", "1").stderr
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_of_the_help_are_commands_that_parse(name):
+    command = get_command(app).commands[name]
+    for example in EXAMPLES[name]:
+        program, called, *arguments = shlex.split(example)
+        assert (program, called) == ("wherefrom", name)
+        command.make_context(name, arguments)  # raises if an option or argument is wrong
+        assert example in CliRunner().invoke(app, [name, "--help"]).output
+
+
+def test_the_help_shows_every_option_once_in_sections_and_the_others_last():
+    commands = get_command(app).commands
+    params = {param.name for command in commands.values() for param in command.params}
+    assert {name for names in SECTIONS.values() for name in names.split()} <= params
+    for name, command in commands.items():
+        shown = CliRunner().invoke(app, [name, "--help"]).output.partition("\nExamples:")[0]
+        for param in command.params:
+            if param.param_type_name == "option":
+                flag = max(param.opts, key=len)
+                assert (
+                    len(re.findall(rf"^  (?:-\w, |--[\w-]+, )?{flag}(?![\w-])", shown, re.M)) == 1
+                )
+        titles = [title for title in (*SECTIONS, "Other options") if f"\n{title}:" in shown]
+        places = [shown.index(f"\n{title}:") for title in titles]
+        assert places == sorted(places)
+        assert titles[-1] == "Other options"

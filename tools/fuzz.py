@@ -21,10 +21,9 @@ from contextlib import contextmanager
 
 from wherefrom.loading import load
 from wherefrom.models.embedded import embedded
-from wherefrom.web import openapi
 from wherefrom.web.app import make_app
 from wherefrom.web.models import Models
-from wherefrom.web.request import Limits
+from wherefrom.web.request import DESCRIPTION, Limits
 from wherefrom.web.security import App, AsgiMessage, Receive, Send
 from wherefrom.web.serve import make_server
 from wherefrom.web.worker import Worker
@@ -87,7 +86,7 @@ def main() -> int:
         while not failed and app.answers.total() < options.cases:
             done = subprocess.run(
                 [
-                    program, "run", address + openapi.PATH, "--checks", CHECKS,
+                    program, "run", address + DESCRIPTION, "--checks", CHECKS,
                     "--seed", str(seed), "--max-examples", "200", "--warnings", "off",
                     "--phases", phases, "--suppress-health-check", "all",
                     "--continue-on-failure", "--generation-database", "none", "--no-color",

@@ -19,10 +19,22 @@ CONTENTS = {
     "dev": ["pyproject.toml", "--extra", "dev"],
     "base": ["pyproject.toml", "--constraint", "locks/dev.txt"],
     "build": ["--group", "pyproject.toml:build", "--constraint", "locks/dev.txt"],
+    "axe": ["--group", "pyproject.toml:axe", "--no-deps"],
     "docs": ["--group", "pyproject.toml:docs"],
     "fuzz": ["--group", "pyproject.toml:fuzz"],
     "release": ["--group", "pyproject.toml:release"],
     "ray": ["pyproject.toml", "--extra", "ray", "--constraint", "locks/dev.txt"],
+    "api": [
+        "pyproject.toml",
+        "--extra",
+        "langchain",
+        "--extra",
+        "llama-index",
+        "--group",
+        "pyproject.toml:api",
+        "--constraint",
+        "locks/dev.txt",
+    ],
     "llm": ["--group", "pyproject.toml:llm", "--no-deps"],
 }
 _OF_CUDA = ("nvidia-", "cuda-", "triton")

@@ -1,6 +1,7 @@
 """Writes the list of parts (SBOM, CycloneDX) of a release; run by `make release`.
 
-The parts are those of locks/base.txt, with their hashes, and torch by its version.
+The parts are those of locks/base.txt, with their hashes, torch by its version, and the embedded
+models and word list.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 HOME = Path(__file__).parents[1]
+_SPDX = {"mit": "MIT", "apache-2.0": "Apache-2.0"}  # by their names in model cards
 
 
 def completed(bom: dict[str, Any], version: str, needed: list[str]) -> dict[str, Any]:
@@ -22,9 +24,30 @@ def completed(bom: dict[str, Any], version: str, needed: list[str]) -> dict[str,
     root = bom["metadata"]["component"]
     root["version"] = version
     root["purl"] = f"pkg:pypi/{root['name']}@{version}"
+    root["components"] = contents()
     parts = [part["bom-ref"] for part in bom["components"] if part["name"].lower() in needed]
     others = [entry for entry in bom.get("dependencies", []) if entry["ref"] != root["bom-ref"]]
     return {**bom, "dependencies": [{"ref": root["bom-ref"], "dependsOn": sorted(parts)}, *others]}
+
+
+def contents() -> list[dict[str, Any]]:
+    """The embedded models and the word list, with their licences."""
+    names = {"type": "data", "bom-ref": "ordinary-words", "name": "ordinary_words.txt"}
+    licence: dict[str, str] = {"name": "Names Corpus by Mark Kantrowitz and Bill Ross: see NOTICE"}
+    parts: list[dict[str, Any]] = [names | {"licenses": [{"license": licence}]}]
+    for card in sorted((HOME / "src/wherefrom/models").glob("*/card.json")):
+        about, readme = json.loads(card.read_text("utf-8")), card.with_name("README.md")
+        licence = {"id": _SPDX[readme.read_text("utf-8").split("license: ")[1].split()[0]]}
+        parts.append(
+            {
+                "type": "machine-learning-model",
+                "bom-ref": f"model-{about['name']}",
+                "name": about["name"],
+                "hashes": [{"alg": "SHA-256", "content": about["sha256"]}],
+                "licenses": [{"license": licence}],
+            }
+        )
+    return parts
 
 
 def main() -> None:

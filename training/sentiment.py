@@ -37,7 +37,7 @@ from training.loop import Batches, Plan, fit, progress
 
 LABELS = {0: "NEGATIVE", 1: "POSITIVE"}
 STORY = """---
-license: mit
+license: apache-2.0
 language: en
 base_model: sentence-transformers/all-MiniLM-L6-v2
 tags: [sentiment, explainability]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 TYPE_CHECKING = False  # without importing typing, which takes longer than the rest of this module
 if TYPE_CHECKING:
     from wherefrom.answers.answer import Answer
@@ -102,6 +100,10 @@ def __getattr__(name: str) -> Any:
     """Imports a public name from its home at the first use."""
     if name not in _HOMES:
         raise AttributeError(f"module 'wherefrom' has no attribute {name!r}")
+    from importlib import (
+        import_module,
+    )  # not above: until `__main__` runs, Ctrl-C shows a traceback
+
     return getattr(import_module(_HOMES[name]), name)
 
 

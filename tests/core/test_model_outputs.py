@@ -1,5 +1,7 @@
 """What a module may return: its outputs are found, or an error says what is unclear."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -72,6 +74,10 @@ REFUSED = {
         r"returns 2 tensors, of the shapes \(1, 3, 8\) and \(1, 3\): it is unclear .*forward=",
     ),
     "two heads": (lambda states, logits: (logits, logits[:, :2]), r"2 tensors, .*\(1, 2\)"),
+    "logits in a tuple": (
+        lambda states, logits: ((logits,), states),
+        r"no logits \(it has: tuple\)",
+    ),
     "four axes": (lambda states, logits: states[:, None], r"a tensor of shape \(1, 1, 3, 8\)"),
     "complex": (lambda states, logits: logits.to(torch.complex64), "complex numbers"),
     "nothing": (lambda states, logits: logits[:, :0], r"a tensor of shape \(1, 0\)"),
@@ -88,6 +94,13 @@ def test_other_outputs_are_refused_by_what_they_are(case):
     for method in ("lrp", "occlusion"):
         with pytest.raises(ModelError, match=says):
             Explainer(words(out))([3, 4, 5], method)
+
+
+def test_a_model_with_a_config_may_give_states_first_too():
+    model = words(lambda states, logits: (states, logits))
+    model.config = SimpleNamespace(hidden_size=8)
+    with pytest.raises(ModelError, match="returns 2 tensors"):
+        Explainer(model)([3, 4, 5])
 
 
 def test_an_output_for_another_number_of_inputs_is_refused():

@@ -70,6 +70,22 @@ def test_labels_without_an_order_are_refused(labels, says):
             names_of(labels).name(0, 2)
 
 
+def test_a_series_of_labels_is_read_by_its_index():
+    pandas = pytest.importorskip("pandas")
+    labels = pandas.Series({1: "good", 0: "bad"})
+    assert Explainer(nn.Linear(2, 2), labels=labels).labels() == ["bad", "good"]
+
+
+def test_whole_floats_as_text_are_indices_unless_they_are_labels():
+    """pandas writes a column of integers with gaps as 1.0 and 0.0."""
+    explainer = Explainer(nn.Linear(2, 2), labels=["bad", "good"])
+    assert [explainer.index_of(text) for text in ("1.0", "0.0")] == [1, 0]
+    assert Explainer(nn.Linear(2, 2), labels=["1.0", "0.0"]).index_of("1.0") == 0
+    for text in ("0.5", "1.00", "2.0", "-1.0", ".0"):
+        with pytest.raises(TargetError):
+            explainer.index_of(text)
+
+
 def test_a_dict_of_labels_is_read_by_its_keys():
     explainer = Explainer(nn.Linear(2, 2), labels={1: "good", 0: "bad"})
     assert explainer.labels() == ["bad", "good"]

@@ -165,6 +165,16 @@ def test_a_window_of_another_run_is_not_taken(explainer, tmp_path):
     assert not list(tmp_path.rglob("*.partial"))
 
 
+def test_classes_of_one_name_stay_apart_in_the_tables(tmp_path):
+    model = planted.explainer(0, 0.0).runner.model
+    explainer = Explainer(model, planted.explainer(0, 0.0).tokenizer, labels=["same", "same"])
+    data = Rows(TEXTS, [i % 2 for i in range(50)])
+    kept, read = (explain_corpus(explainer, data, out=out) for out in (None, tmp_path))
+    same(kept, read)
+    assert set(read.labels.tolist()) == {0, 1}
+    assert {*overview(read).classes} == {"same (0)", "same (1)"}
+
+
 def test_a_full_disk_loses_no_finished_window_and_says_so(explainer, tmp_path):
     whole = explain_corpus(explainer, TEXTS, window=16)
     written = []

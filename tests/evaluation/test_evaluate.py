@@ -115,7 +115,7 @@ def test_two_settings_of_one_method_stand_side_by_side(explainer, tmp_path):
     )
     assert resumed.timing["computed"] == 0
     assert resumed.values == result.values
-    pictures = result.plot(tmp_path)
+    pictures = result.plots(tmp_path)
     page = render_evaluation(result, pictures)
     for metric in filter(result.meaning, result.metrics):
         assert f"{result.title(metric)}: {prose(result.meaning(metric))}" in page

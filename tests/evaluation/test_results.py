@@ -198,7 +198,7 @@ def test_files_are_utf_8_whatever_the_locale(tmp_path):
 
 
 def test_plots_are_written_for_each_metric(result, tmp_path):
-    paths = result.plot(tmp_path)
+    paths = result.plots(tmp_path)
     names = ["activation", "pruning", "conservation", "flip", "agreement"]
     assert sorted(path.stem for path in paths) == sorted(names)
     assert all(path.stat().st_size > 5000 for path in paths)
@@ -257,7 +257,7 @@ def test_own_metrics_and_studies_work_in_every_output(explainer, wordpiece, tmp_
     assert "half ↑" in str(result)
     assert "length" in result.table(markdown=True)
     assert {row["better"] for row in result.rows()} == {"higher", ""}
-    pictures = result.plot(tmp_path)
+    pictures = result.plots(tmp_path)
     assert "half.png" in {path.name for path in pictures}
     page = render_evaluation(result, pictures)
     assert re.search("half.{0,40}↑ higher is better", page)

@@ -283,8 +283,11 @@ ARGUMENTS = {
         ["bias", "{data}", "--groups", "{names}", "--out", "{out}", "--stop", "{latin}"],
         "line 1 is not UTF-8",
     ),
-    "--png": (["explain", "good", "--png", "{out}.foo"], "must end in .png"),
-    "--png of a text": (["explain", "good", "--png", "{out}.png"], "only to images and molecules"),
+    "--plot": (["explain", "good", "--plot", "{out}.foo"], "must end in .png, .pdf or .svg"),
+    "--plot of two": (
+        ["explain", "a good film", "a bad film", "--plot", "{out}.png"],
+        "a single input, got 2",
+    ),
     "--units": (["explain", "good", "--units", "9" * 5000], "units apply only to images"),
     "--html is full": (["explain", "good", "--html", "/dev/full"], "No space left on device"),
     "--json is full": (["explain", "good", "--json", "/dev/full"], "No space left on device"),

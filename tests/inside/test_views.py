@@ -10,7 +10,8 @@ import pytest
 import wherefrom
 from wherefrom.errors import FileError, InputError, MethodError
 from wherefrom.show import inside as views
-from wherefrom.show.inside_figure import Flow, strongest_apart
+from wherefrom.show.inside_figure import Flow, drawings, strongest_apart
+from wherefrom.show.plot_style import plot
 
 TEXT = "The best movie I have seen, and its many virtues outweigh a slow start."
 
@@ -280,7 +281,8 @@ def test_the_flow_names_constants_after_the_last_layer_if_there_are_any(inside):
 
     assert f"output\n{views.signed(inside.output)}\n(constants\n-0.195)" in notes(inside)
     without = [*inside.cuts[:-1], replace(inside.cuts[-1], later=0.0)]
-    changed = Changed(inside, cuts=without, plot=lambda kind: type(inside).plot(changed, kind))
+    kinds = drawings(Changed(inside, cuts=without))
+    changed = Changed(inside, plot=lambda kind: plot(kinds, kind, None, None, None, None, {}))
     assert f"output\n{views.signed(inside.output)}" in notes(changed)
 
 
@@ -300,7 +302,7 @@ def test_labels_have_room():
 
 
 def test_errors_of_plots_name_the_choices(inside, sentiment, tmp_path):
-    with pytest.raises(InputError, match="layers, heads, flow, got 'head'"):
+    with pytest.raises(InputError, match=r'no figure "head".*"layers", "heads", "flow"'):
         inside.plot("head")
     with pytest.raises(InputError, match="units must be 1 or more"):
         inside.plot("flow", units=0)
@@ -310,7 +312,7 @@ def test_errors_of_plots_name_the_choices(inside, sentiment, tmp_path):
         sentiment.inside("a film", "secant").plot("flow")
     without = Changed(inside, heads=np.full((4, 0), np.nan))
     with pytest.raises(InputError, match="heads of this model are not known"):
-        type(inside).plot(without, "heads")
+        plot(drawings(without), "heads", None, None, None, None, {})
 
 
 # Page

@@ -183,7 +183,7 @@ class TestMolecules:
         assert "https:" not in page
         again = wherefrom.Explanation.from_json(found.to_json())
         assert again.to_html() == found.to_html()
-        found.to_png(tmp_path / "molecule.png")
+        found.plot(path=tmp_path / "molecule.png")
         assert (tmp_path / "molecule.png").read_bytes()[:4] == b"\x89PNG"
 
     def test_a_drawing_from_elsewhere_cannot_bring_a_script(self, reader):

@@ -58,7 +58,7 @@ def test_the_pictures_in_examples_are_those_that_the_script_draws():
 def test_the_command_line_explains_and_compares_images(tmp_path):
     run = CliRunner().invoke
     page, picture = tmp_path / "page.html", tmp_path / "picture.png"
-    done = run(app, ["explain", "examples/three.png", "--html", str(page), "--png", str(picture)])
+    done = run(app, ["explain", "examples/three.png", "--html", str(page), "--plot", str(picture)])
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("3  ")
     assert "<rect" in page.read_text(encoding="utf-8")

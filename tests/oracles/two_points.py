@@ -34,6 +34,17 @@ class Pair:
         part = part or f
         return Pair(f(self.x), f(self.root), torch.stack([part(p) for p in self.parts]))
 
+    def with_rows(self, rows, kind):
+        """Constants of the places of units, such as positions."""
+        return self.linear(lambda t: t + rows, lambda t: t)
+
+    def one_minus(self):
+        return self.linear(lambda t: 1 - t, lambda t: -t)
+
+    def closed(self, where):
+        """Attention scores under a mask."""
+        return Pair(*(t.masked_fill(where, -torch.inf) for t in (self.x, self.root)), self.parts)
+
     def plus(self, other) -> "Pair":
         return Pair(self.x + other.x, self.root + other.root, self.parts + other.parts)
 
@@ -68,7 +79,7 @@ class Pair:
     def softmax(self) -> "Pair":
         """Δp_i = L_i (Δz_i − Σ L Δz / Σ L), row by row, one number after the other."""
         p, p0 = self.x.softmax(-1), self.root.softmax(-1)
-        log_mean = (p - p0) / (p.log() - p0.log())
+        log_mean = torch.where(p == p0, p, (p - p0) / (p.log() - p0.log()))
         parts = torch.zeros_like(self.parts)
         for unit, part in enumerate(self.parts):
             for row in range(len(p)):
@@ -78,11 +89,11 @@ class Pair:
                     parts[unit, row, i] = weights[i] * (change[i] - mean)
         return Pair(p, p0, parts)
 
-    def largest(self, sharpness: float = 100.0) -> "Pair":
+    def largest(self, sharpness: float = 1e12) -> "Pair":
         """The largest of the last axis, as the limit of log Σ exp β z / β for large β."""
         logs, logs0 = ((sharpness * t).log_softmax(-1) for t in (self.x, self.root))
-        weights = (logs.exp() - logs0.exp()) / (logs - logs0)
-        weights = torch.where(logs == logs0, logs.exp(), weights)
+        near = (logs - logs0).abs() < 1e-12
+        weights = torch.where(near, logs.exp(), (logs.exp() - logs0.exp()) / (logs - logs0))
         parts = (self.parts * weights).sum(-1) / weights.sum(-1)
         return Pair(self.x.amax(-1), self.root.amax(-1), parts)
 

@@ -194,6 +194,14 @@ def test_a_maximum_is_the_limit_of_a_log_of_sums(name, rng):
     compare(call, oracle, spaced(rng), spaced(rng) + 0.07, 1e-8)
 
 
+@pytest.mark.parametrize("at_root", [False, True])
+def test_equal_numbers_share_a_maximum(at_root, rng):
+    x, root = spaced(rng), spaced(rng) + 0.07
+    tied = root if at_root else x
+    tied[:, :2] = 9.0
+    compare(lambda t: t.amax(1), lambda p: p.transposed().largest(), x, root, 1e-8)
+
+
 def test_max_over_an_axis_is_as_amax_and_its_route_adds_nothing(rng):
     x, root = spaced(rng), spaced(rng)
     result = secants(lambda t: t.max(-1)[0], x, root)

@@ -92,3 +92,29 @@ def test_on_the_command_line(home, tmp_path, command):
     else:
         assert f"data.csv:{ROW}," in (tmp_path / "rejected.csv").read_text("utf-8")
         assert "10 read = 9 explained + 1 rejected." in done.stderr
+
+
+@pytest.mark.parametrize("command", ["run", "corpus", "evaluate"])
+def test_rows_that_cannot_be_read_are_listed_with_the_reason(home, tmp_path, command):
+    data = tmp_path / "data.csv"
+    data.write_text("text,label\n" + "".join(f'"{text}",1\n' for text in TEXTS[:2]) + "a,b,c\n")
+    options = ("--methods", "lrp", "--metrics", "entropy") if command == "evaluate" else ()
+    out = tmp_path / "out"
+    done = CliRunner().invoke(
+        app, [command, str(data), *options, "--out", str(out), "--model", str(home / "model")]
+    )
+    assert done.exit_code == 1, done.output
+    if command == "run":
+        (row,) = parquet.read_table(out / "rejected.parquet").to_pylist()
+        listed = f"{row['id']},{row['reason']}"
+    else:
+        listed = (out / "rejected.csv").read_text("utf-8")
+    assert "line 4 has 3 fields" in listed
+    assert {"run": ":2,", "corpus": ":2,", "evaluate": "row 2,"}[command] in listed
+
+
+def test_truncated_texts_are_on_the_terminal(home, tmp_path):
+    (tmp_path / "data.csv").write_text(f'text,label\n"{"good " * 600}",1\nfine,0\n')
+    arguments = ["corpus", str(tmp_path / "data.csv"), "--out", str(tmp_path / "out"), "--truncate"]
+    done = CliRunner().invoke(app, [*arguments, "--model", str(home / "model")])
+    assert "2 texts (truncated: 1)" in done.stdout, done.output

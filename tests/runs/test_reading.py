@@ -183,3 +183,12 @@ def test_reading_and_starting_a_run_import_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[['a'], ['b']]", "False"]
+
+
+def test_a_folder_that_exists_is_not_a_pattern(tmp_path):
+    for name in ("a[1]", "a1"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.csv").write_text(f"text\n{name}\n", encoding="utf-8")
+    for pattern, expected in (("a[1]/*.csv", "a[1]"), ("a?/*.csv", "a1"), ("a[1]/x.csv", "a[1]")):
+        (file,) = find_files([tmp_path / pattern], (".csv",))
+        assert file.path == (tmp_path / expected / "x.csv").as_posix()

@@ -1,18 +1,21 @@
 """`run`: every row once, explained or rejected, as if alone; and resumed after any end."""
 
 import json
+import shutil
 import sys
 import warnings
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from typer.testing import CliRunner
 
 import wherefrom
 from tests.corpus import planted
+from tests.helpers import contents
 from tests.test_readme import ROOT, blocks
-from wherefrom import Explainer, load
+from wherefrom import Explainer, explain_frame, load
 from wherefrom.cli import app
 from wherefrom.errors import FileError, InputError, MissingExtra, ModelError, TargetError, row_sum
 from wherefrom.runs.engine import Engine, ModelSource
@@ -23,7 +26,7 @@ from wherefrom.runs.rows import FRAME, TYPES, explained_row, explanation_of, spa
 from wherefrom.runs.run import LoadAndExplain, _follow
 from wherefrom.storage.arrow import Folder
 from wherefrom.storage.fingerprint import explainer_fingerprint
-from wherefrom.storage.store import Store, check_same_run
+from wherefrom.storage.store import Store, StoredTable, check_same_run
 
 parquet = pytest.importorskip("pyarrow.parquet")
 filesystems = pytest.importorskip("pyarrow.fs")
@@ -294,6 +297,76 @@ def test_parts_that_are_gone_are_not_counted_but_written_again(explainer, tmp_pa
     )
 
 
+@pytest.mark.parametrize("damage", ["of another part", "other counts", "other rows", "no counts"])
+def test_records_and_tables_that_were_changed_are_written_again(explainer, tmp_path, damage):
+    out, options = tmp_path / "out", {"part_rows": 8, "method": "gradient_x_input"}
+    wherefrom.run(explainer, TEXTS, out, **options)
+    before = rows_of(out / "results.parquet")
+    records = sorted((out / "checkpoint").glob("part-*.json"))
+    record = json.loads(records[1].read_text())
+    if damage == "of another part":
+        shutil.copy(records[2], records[1])
+    elif damage == "other counts":
+        records[1].write_text(json.dumps(record | {"read": 900, "explained": 900}))
+    elif damage == "no counts":
+        records[1].write_text(json.dumps({name: record[name] for name in ("run", "part")}))
+    else:
+        (table,) = (out / "results.parquet").glob("*1.parquet")
+        content = bytearray(table.read_bytes())
+        content[len(content) // 3] ^= 1  # as long as before
+        table.write_bytes(content)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = wherefrom.run(explainer, TEXTS, out, resume=True, **options)
+    assert (result.read, result.explained, result.parts) == (40, 40, 5)
+    assert rows_of(out / "results.parquet") == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("lost", ["settings.json", "part-*.json", "*"])
+def test_rows_of_an_earlier_run_are_not_among_the_results(explainer, tmp_path, lost, resume):
+    wherefrom.run(explainer, TEXTS, tmp_path, part_rows=8, method="gradient_x_input")
+    before = contents(tmp_path / "results.parquet")
+    for path in (tmp_path / "checkpoint").glob(lost):
+        path.unlink()
+    with pytest.raises(FileError, match=r"earlier run|cannot resume"):
+        wherefrom.run(
+            explainer, TEXTS[:8], tmp_path, part_rows=8, method="gradient_x_input", resume=resume
+        )
+    assert contents(tmp_path / "results.parquet") == before
+
+
+def test_tables_of_unfinished_parts_are_removed_at_resume(tmp_path):
+    def opened(resume):
+        return Store.opened(tmp_path, "a run", {}, resume, tables=["results"])
+
+    with opened(False) as (store, _):
+        table = StoredTable("results", {"x": [1]}, {"x": "int"})
+        record = store.completed().add("part-1", [table], {})
+        store.folder.write("results.parquet/part-2.parquet", b"of a process that was killed")
+        store.folder.write("results.parquet/_SUCCESS", b"of another program")
+    with opened(True) as (store, finished):
+        assert finished == [record]
+        assert set(store.folder.sizes("results.parquet")) == {"part-1.parquet", "_SUCCESS"}
+
+
+@pytest.mark.parametrize("change", ["longer", "deleted"])
+def test_data_that_changes_while_it_is_read_is_an_error(explainer, tmp_path, change):
+    data = tmp_path / "data.csv"
+    data.write_text("text\n" + "".join(f"{text}\n" for text in TEXTS))
+
+    def spoil(*_):
+        data.unlink(missing_ok=True)
+        if change == "longer":
+            data.write_text("text\n" + "a good film\n" * 100)
+
+    with pytest.raises(FileError, match=r"was changed while|No such file"):
+        wherefrom.run(
+            explainer, data, tmp_path / "out", part_rows=8, method="gradient_x_input",
+            progress=spoil,
+        )  # fmt: skip
+
+
 def test_settings_of_a_run_that_finished_nothing_bind_no_other(tmp_path):
     for model in ("one", "other"):
         with Store.opened(tmp_path, "a run", {}, False) as (opened, _):
@@ -421,6 +494,22 @@ def test_ids_that_occur_twice_are_refused_before_any_row_is_explained(explainer,
     assert (result.read, result.explained) == (4, 4)
     ids = [row["id"] for row in rows_of(tmp_path / "one" / "results.parquet")]
     assert ids == ["e", "g", "a.csv:2", "a.csv:3"]  # a missing id is file and row
+
+
+@pytest.mark.parametrize("pair", [("question", "sentence"), ("text", "text_pair")])
+def test_a_table_of_pairs_is_refused_unless_one_column_is_named(pair, explainer, tmp_path):
+    """Half of a pair would be explained as if it were all."""
+    frame = pandas.DataFrame([("a fine film", "what a bore")], columns=pair)
+    path = tmp_path / "pairs.csv"
+    frame.to_csv(path, index=False)
+    refused = {"match": f'"{pair[0]}" and "{pair[1]}"'}
+    with pytest.raises(InputError, **refused):
+        wherefrom.run(explainer, path, tmp_path / "out")
+    with pytest.raises(InputError, **refused):
+        explain_frame(frame, explainer)
+    for column, text in zip(pair, frame.iloc[0], strict=True):
+        wherefrom.run(explainer, path, tmp_path / column, text_column=column)
+        assert [row["text"] for row in rows_of(tmp_path / column / "results.parquet")] == [text]
 
 
 def test_rows_that_are_lost_are_an_error():

@@ -4,12 +4,14 @@ import json
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from tests.corpus import planted
 from wherefrom.corpus import Lexicon, bias, explain_corpus, overview
+from wherefrom.errors import InputError
 from wherefrom.inputs.table import Rows
-from wherefrom.show.corpus import render_bias, render_overview
+from wherefrom.show.corpus import is_function_word, render_bias, render_overview
 
 EVIL = "Anna </script><script>alert(1)</script> <!-- good Boba"
 
@@ -91,3 +93,42 @@ def test_an_overview_has_a_table_for_each_view(corpus):
         for row in table["rows"][:20]:
             for number, start, end, _ in row["texts"]:
                 assert data["texts"][str(number)]["text"][start:end].casefold() == row["cells"][0]
+
+
+def test_names_have_a_least_count_and_words_a_mark_of_function_words(study, corpus):
+    (names,) = read(render_bias(study))[1]["tables"]
+    most = max(len(entity.texts) for entity in study.entities)
+    assert names["least"] == [4, min(5, most)]
+    assert names["columns"][4]["label"] == "texts"
+    assert names["chart"] == [4, 2]
+    assert not any(row["function"] for row in names["rows"])
+    notebook = render_bias(study, whole_page=False)
+    for entity in study.entities:
+        assert (f"<td>{entity.name}</td>" in notebook) <= (len(entity.texts) >= min(5, most))
+    tables = read(render_overview(overview(corpus, 1)))[1]["tables"]
+    marks = {row["cells"][0]: row["function"] for row in tables[0]["rows"]}
+    assert marks["the"]
+    assert not marks["good"]
+    assert tables[0]["least"] == [6, 1]
+
+
+def test_figures_of_words_and_names_say_what_they_leave_out(study, corpus):
+    def named(axes):
+        return [label.get_text() for label in axes.get_yticklabels()]
+
+    view = overview(corpus, 1)
+    (axes,) = view.plot("words", most=3).axes
+    words = sorted(view.words, key=lambda word: -word.mean)
+    words = [word for word in words if not is_function_word(word.word)]
+    assert named(axes) == [word.word for word in [*words[:3], *words[-3:]]]
+    values = [bar.get_width() for bar in axes.patches]
+    np.testing.assert_allclose(values, [word.mean for word in [*words[:3], *words[-3:]]])
+    assert axes.get_title("left").endswith(f"1 text or more: 6 of {len(words)}")
+    (axes,) = view.plot("words", function_words=True, most=500).axes
+    assert set(named(axes)) == {word.word for word in view.words}
+    (axes,) = study.plot("names", min_texts=2, most=500).axes
+    assert named(axes) == [e.name for e in study.entities if len(e.texts) >= 2]
+    with pytest.raises(InputError, match="1000 texts or more"):
+        study.plot("names", min_texts=1000)
+    (axes,) = study.plot().axes
+    assert next(t.get_text() for t in axes.get_legend().get_texts()).endswith("occurrences")

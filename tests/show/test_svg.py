@@ -12,7 +12,6 @@ from PIL import Image
 
 from wherefrom import load
 from wherefrom.core.explanation import Explanation, Ledger, Line, TargetInfo, Unit
-from wherefrom.errors import InputError
 from wherefrom.show.html import render, render_classes
 from wherefrom.show.sentence import explained as explained_words
 from wherefrom.show.sentence import pieces
@@ -141,13 +140,3 @@ def test_many_units_are_added_up_in_a_coarser_grid(side):
     for c in patches:
         own = grid[c.top : c.top + c.height, c.left : c.left + c.width].sum()
         np.testing.assert_allclose(c.score, own, rtol=1e-4, atol=1e-5)
-
-
-def test_png_has_a_map_for_each(tmp_path):
-    pytest.importorskip("matplotlib")
-    explained(label="cat").to_png(tmp_path / "map.png")
-    with Image.open(tmp_path / "map.png") as drawn:
-        assert drawn.width > drawn.height > 100
-    text = Explanation((Unit("a"),), np.ones(1, np.float32), TargetInfo(0, "x"), 1.0, None, "lrp")
-    with pytest.raises(InputError, match="to_png applies only to images"):
-        text.to_png(tmp_path / "no.png")

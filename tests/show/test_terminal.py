@@ -1,5 +1,6 @@
 """The terminal: colours by what it can do, on its background; numbers, a legend, halves."""
 
+import base64
 import io
 import re
 import sys
@@ -10,9 +11,11 @@ import pytest
 from rich.color import Color
 from rich.style import Style
 
+from tests.show.test_svg import explained
 from wherefrom.core.explanation import RUNNERS_UP, Explanation, TargetInfo, Unit
 from wherefrom.show.terminal import (
     Palette,
+    heatmap,
     render,
     render_rows,
     terminal_background,
@@ -246,3 +249,25 @@ def test_in_a_pipe_lines_are_as_long_as_the_variable_says(
     environment(tty=False, **columns)
     long = replace(explanation, model="word " * 60)
     assert widest - 10 < max(map(len, render(long).splitlines())) <= widest
+
+
+def test_an_image_is_drawn_in_half_blocks_in_the_colours_of_its_scores(environment):
+    environment(TERM="xterm-256color", COLORTERM="truecolor")
+    one = explained(side=4, size=8, label="cat")
+    greys = [(x * 7 + y * 5) % 256 for y in range(32) for x in range(32)]
+    small = {"width": 32, "height": 32, "grey": base64.b64encode(bytes(greys)).decode()}
+    shown = heatmap(replace(one, scene={**one.scene, "thumbnail": small}), color=True)
+    assert shown.plain.split("\n") == ["▀" * 32] * 16
+    styles = [Style.parse(str(span.style)) for span in shown.spans]
+    assert len(styles) == 32 * 16
+    scale = np.abs(one.scores).max()
+    for y, x in np.ndindex(32, 32):
+        style = styles[y // 2 * 32 + x]
+        score = float(one.scores[y // 8 * 4 + x // 8])
+        ground = 255 * 0.65 + 0.35 * greys[y * 32 + x]
+        opacity = 0.95 * (abs(score) / scale) ** 0.7
+        tint = (214, 39, 39) if score > 0 else (31, 119, 220)
+        expected = [ground + opacity * (channel - ground) for channel in tint]
+        color = style.bgcolor if y % 2 else style.color
+        np.testing.assert_allclose(color.triplet, expected, atol=0.51)
+    assert set(heatmap(one, color=False).plain) <= set("+-. \n")  # without colour, signs

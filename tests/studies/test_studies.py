@@ -49,7 +49,7 @@ def test_all_of_it_goes_to_json_and_back_and_to_tables(result, tmp_path):
 
 
 def test_plots_and_report_show_the_studies(result, tmp_path):
-    pictures = result.plot(tmp_path)
+    pictures = result.plots(tmp_path)
     names = {path.stem for path in pictures}
     assert {"attention_erasure", "attention_to_flip", "layers", "collapse"} <= names
     page = render_evaluation(result, pictures)

@@ -49,6 +49,7 @@ def test_what_the_project_needs_is_locked():
         "docs": groups["docs"],
         "fuzz": groups["fuzz"],
         "release": groups["release"],
+        "api": [*groups["api"], *extras["langchain"], *extras["llama-index"]],
         "ray": [*project["project"]["dependencies"], *extras["ray"]],
     }
     for name, requirements in needed.items():

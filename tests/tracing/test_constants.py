@@ -150,3 +150,19 @@ def test_a_token_put_in_front_is_no_position(rng):
     assert set(entries) == {("", "token")}
     exactly(entries["", "token"].total, [float(token.sum())])
     assert entries["", "token"].places is None
+
+
+@pytest.mark.parametrize(
+    ("length", "f"),
+    [
+        (T, lambda x: torch.baddbmm(_c(B, T, T), x, x.mT)),
+        (T, lambda x: torch.einsum("bqd,bkd->bqk", x, x) * 0.5 + _c(B, T, T)),
+        (T, lambda x: F.batch_norm(x.mT, _c(D), _c(D) + 2, _c(D), _c(D))),
+        (1, lambda x: F.batch_norm(x.mT, _c(D), _c(D) + 2, _c(D), _c(D))),
+        (1, lambda x: x[:, 0] + _c(1, D)),
+    ],
+    ids=["added to scores", "to scores by einsum", "channels", "channels of one", "a state"],
+)
+def test_a_constant_whose_rows_are_not_those_of_units_is_a_bias(rng, length, f):
+    entries = through(CONSERVATIVE, f, normal(rng, B, length, D)).tracer.ledger.entries
+    assert {kind for _, kind in entries} == {"bias"}

@@ -4,11 +4,13 @@ import pytest
 import torch
 
 from tests.helpers import exactly, normal
+from wherefrom.core.runner import RowsUnclear
 from wherefrom.errors import NoBlock
 from wherefrom.tracing.catalogue import TorchCall
 from wherefrom.tracing.observers.entry_points import EntryPoint, EntryPoints, Span
 from wherefrom.tracing.observers.first_block import FirstBlock, PathState, PathToBlock
 from wherefrom.tracing.tags import role_of
+from wherefrom.tracing.tracer import Tracer
 
 SPAN = Span(field=1, start=3, shift=2, width=4)  # units 3 to 6 in rows 2 to 5
 
@@ -126,48 +128,111 @@ def test_relevance_is_that_of_units_other_rows_and_biases(rng):
 # Which lookups are on the input's ids.
 
 
-def looked_up(ids, own, **options):
-    """The entry points after a lookup, and its table."""
-    sources, weight, _ = lookup(ids, own, **options)
-    return sources, weight
-
-
-def lookup(ids, own, **options):
-    """The entry points, the table, and the rows that the model gets."""
+def entering(own, laid_out, **options):
+    """The entry points, the ids as the model lays them out, and its table."""
     sources = EntryPoints([own], **options)
-    marked = own if ids is None else sources.fields[0].new_tensor(ids.tolist())
-    marked.wherefrom_tag = own.wherefrom_tag
-    weight = torch.randn(20, 4)
-    return sources, weight, sources.lookup(marked, weight, weight[marked])
+    (ids,) = sources.fields
+    with Tracer({}, sources):
+        ids = laid_out(ids)
+    return sources, ids, torch.randn(20, 4)
+
+
+OWN = torch.tensor([[5, 6, 7], [8, 9, 1]])
+
+
+def span_after(laid_out, own=OWN):
+    """The span of the rows of a lookup, and the entry points."""
+    sources, ids, table = entering(own.clone(), laid_out)
+    sources.lookup(ids, table, table[ids])
+    (source,) = sources.entered
+    return source.span, sources
 
 
 def test_a_lookup_on_the_ids_with_padding_behind_widens_the_extent():
-    own = torch.tensor([[5, 6, 7], [8, 9, 1]])
-    padded = torch.nn.functional.pad(own, (0, 2))
-    sources, _ = looked_up(padded, own)
-    assert sources.entered[0].span == Span(0, 0, 0, 3)
+    span, sources = span_after(lambda ids: torch.nn.functional.pad(ids, (0, 2)))
+    assert span == Span(0, 0, 0, 3)
     assert (sources.length, sources.extent) == (3, 5)
 
 
-def test_a_lookup_on_the_ids_in_one_row_or_turned_is_one_of_the_input():
-    own = torch.tensor([[5, 6, 7], [8, 9, 1]])
-    sources, _ = looked_up(own.reshape(-1), own)
-    assert not sources.entered[0].places_first
-    assert sources.entered[0].by_sample(sources.entered[0].leaf, 2).shape == (2, 3, 4)
-    sources, _ = looked_up(own.T.contiguous(), own)
-    assert sources.entered[0].places_first
-    assert sources.entered[0].by_sample(sources.entered[0].leaf, 2).shape == (2, 3, 4)
+@pytest.mark.parametrize("own", [OWN, OWN[:, :2]], ids=["wide", "square"])
+def test_a_lookup_on_the_ids_in_one_row_or_turned_is_one_of_the_input(own):
+    for laid_out, turned in ((torch.ravel, False), (lambda ids: ids.T.contiguous(), True)):
+        span, sources = span_after(laid_out, own)
+        (source,) = sources.entered
+        assert (span, source.places_first) == (Span(0, 0, 0, own.shape[1]), turned)
+        assert source.by_sample(source.leaf, 2).shape == (*own.shape, 4)
 
 
-def test_a_second_lookup_moved_to_the_right_is_a_stream_of_its_own():
-    own = torch.tensor([[5, 6, 7], [8, 9, 1]])
-    sources, weight = looked_up(None, own)
-    moved = torch.tensor([[2, 5, 6], [2, 8, 9]])
-    sources.lookup(moved, weight, weight[moved])
-    assert [source.span for source in sources.entered] == [Span(0, 0, 0, 3), Span(0, 0, 1, 3)]
-    other = torch.randn(20, 4)
-    sources.lookup(moved, other, other[moved])  # of another table: not the input's
-    assert len(sources.entered) == 2
+def shifted(ids):
+    """As a decoder reads its ids: a start token, and all but the last id."""
+    moved = ids.new_full(ids.shape, 2)
+    moved[:, 1:] = ids[:, :-1].clone()
+    moved[:, 0] = 3
+    return moved
+
+
+ORDERS = {  # how a model lays its ids out, and the unit of each row
+    "shifted": (shifted, [-1, 0, 1]),
+    "joined": (lambda ids: torch.cat([ids.new_ones(2, 1), ids[:, :-1]], 1), [-1, 0, 1]),
+    "padded": (lambda ids: torch.nn.functional.pad(ids[:, :-1], (1, 0), value=4), [-1, 0, 1]),
+    "a copied slice": (lambda ids: ids[:, 1:].clone(), [1, 2]),
+    "masked": (lambda ids: ids.masked_fill(ids > 6, 0), [0, 1, 2]),
+    "chosen": (lambda ids: torch.where(ids > 6, ids.new_zeros(()), ids), [0, 1, 2]),
+    "backwards": (lambda ids: ids.flip(1), [2, 1, 0]),
+    "rolled": (lambda ids: ids.roll(1, 1), [2, 0, 1]),
+    "gathered": (lambda ids: ids.gather(1, torch.tensor([[2, 0], [2, 0]])), [2, 0]),
+    "every second": (lambda ids: ids[:, ::2], [0, 2]),
+    "repeated": (lambda ids: ids.repeat_interleave(2, 1), [0, 0, 1, 1, 2, 2]),
+    "stacked": (lambda ids: torch.stack([ids, ids + 1], -1), [0, 0, 1, 1, 2, 2]),
+    "pairs": (lambda ids: ids[:, 1:] + ids[:, :-1] % 5, [1, 2]),
+    "hashed": (lambda ids: torch.bitwise_xor(ids * 3, ids % 4).remainder(11), [0, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("own", [OWN, torch.full((2, 3), 7)], ids=["distinct", "equal"])
+def test_rows_belong_to_the_units_that_their_ids_were_made_of(order, own):
+    laid_out, units = ORDERS[order]
+    span, _ = span_after(laid_out, own)
+    rows = torch.tensor([[10.0**row for row in range(len(units))]] * 2)
+    expected = torch.zeros(2, 3)
+    for row, unit in enumerate(units):
+        if unit >= 0:
+            expected[:, unit] += 10.0**row
+            assert span.row_of(unit) == units.index(unit)
+    totals = torch.zeros(2, 3)
+    span.add_to(totals, rows)
+    exactly(totals, expected)
+    written = span.rows_of(torch.tensor([[7, 8, 9]] * 2), torch.full((2, len(units)), -1))
+    assert written.tolist() == [[-1 if unit < 0 else 7 + unit for unit in units]] * 2
+    ahead = span.behind(2).rows_of(torch.ones(2, 3), torch.zeros(2, 2 + len(units)))
+    assert ahead[0].tolist() == [0, 0, *(float(unit >= 0) for unit in units)]
+    assert (span.stream < 0) == (order in ("backwards", "rolled", "gathered", "every second"))
+
+
+def counted(ids):
+    """A number at the place of each id."""
+    table = torch.zeros(2, 10, dtype=torch.long)
+    table[torch.arange(2)[:, None], ids] = torch.ones(2, 3, dtype=torch.long)
+    return table
+
+
+@pytest.mark.parametrize(
+    "made",
+    [torch.zeros_like, lambda ids: ids.new_ones(2, 3), lambda ids: (ids > 6).long(), counted],
+)
+def test_numbers_of_the_shape_of_ids_are_no_units(made):
+    sources, ids, table = entering(OWN.clone(), made)
+    sources.lookup(ids, table, table[ids])
+    assert not sources.entered
+
+
+def test_samples_whose_ids_are_in_different_orders_run_alone():
+    sources, ids, table = entering(OWN.clone(), lambda ids: ids.sort(1)[0])
+    with pytest.raises(RowsUnclear, match="several orders"):
+        sources.lookup(ids, table, table[ids])
+    span, _ = span_after(lambda ids: ids.sort(1)[0], OWN[1:])
+    assert span.order == (2, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +248,8 @@ def test_what_enters_is_changed_by_sample_whatever_its_layout(laid_out):
         entered.append(entering)
         return entering.rows + change
 
-    _, weight, rows = lookup(laid_out(own), own, change=changed)
+    sources, ids, weight = entering(own, laid_out, change=changed)
+    rows = sources.lookup(ids, weight, weight[ids])
     exactly(entered[0].rows, weight[own])
     assert entered[0].table is weight
     exactly(rows.detach(), laid_out(weight[own] + change))
@@ -192,7 +258,8 @@ def test_what_enters_is_changed_by_sample_whatever_its_layout(laid_out):
 def test_rows_of_all_samples_in_one_matrix_can_enter_the_first_block():
     own = torch.tensor([[5, 6, 7], [8, 9, 1]])
     block = FirstBlock()
-    sources, weight, rows = lookup(own.reshape(-1), own, first_block=block)
+    sources, ids, weight = entering(own, torch.ravel, first_block=block)
+    rows = sources.lookup(ids, weight, weight[ids])
     in_block, around = rows * 2, rows * 3
     for result in (in_block, around):
         block.follow(sources, [rows], result)

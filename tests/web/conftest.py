@@ -1,9 +1,11 @@
 """The page over embedded models and a tiny image model, behind a test client or a socket."""
 
 import asyncio
+import copy
 import socket
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,20 @@ def talker(bytepairs):
 
 
 @pytest.fixture(scope="session")
+def chatter(bytepairs):
+    """A random language model with a chat template that writes a, b, periods and spaces."""
+    tokenizer = copy.deepcopy(bytepairs)
+    tokenizer.chat_template = (
+        "{% for m in messages %}<{{m.role}}>{{m.content}}\n{% endfor %}<assistant>"
+    )
+    model = tiny("llama", "write", vocab_size=len(tokenizer), max_position_embeddings=512).float()
+    kept = {tokenizer.convert_tokens_to_ids(piece) for piece in ("a", "b", ".", "Ġ")}
+    suppressed = [i for i in range(len(tokenizer)) if i not in kept]
+    model.generation_config.suppress_tokens = suppressed
+    return Explainer(model, tokenizer)
+
+
+@pytest.fixture(scope="session")
 def flipped(sentiment):
     """The same model with its two labels exchanged: another answer to every text."""
     labels = sentiment.labels()[::-1]
@@ -107,9 +123,15 @@ def address(models, tmp_path_factory):
     (reports / "tables.html").write_text(
         f"<!doctype html><title>t</title><script>{script}</script>", encoding="utf-8"
     )
-    limits = Limits()
-    worker = Worker(limits.job_seconds, limits.queued_jobs)
-    app = make_app(models, worker, limits=limits, reports=reports)
+    worker = Worker(60, 16)
+    with on_a_socket(make_app(models, worker, reports=reports)) as address:
+        yield address
+    worker.close()
+
+
+@contextmanager
+def on_a_socket(app):
+    """The address of an application that is served on this machine."""
     server = make_server(app)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(
@@ -118,10 +140,11 @@ def address(models, tmp_path_factory):
         thread.start()
         while not server.started:
             time.sleep(0.02)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
-    worker.close()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,29 @@ def chosen(page):
     )
 
 
-def test_the_whole_answer_is_shown_first(page, answer):
+@pytest.fixture
+def whole(page):
+    """The page with the whole answer chosen."""
+    page.find_element(By.CSS_SELECTOR, "#choices button").click()
+    return page
+
+
+def test_the_decisive_word_is_chosen_first_and_its_passage_lit(page, answer):
+    best = {
+        word: max(s.relevance for s in answer.sources("passage", word) if "passage" in s.name)
+        for word in answer.words
+    }
+    decisive = max(best, key=best.get)
+    assert chosen(page) == "".join(t.text for t in answer.tokens[decisive.first : decisive.last])
+    lit = page.find_element(By.CSS_SELECTOR, ".part.lit h2").text.split("\n")[0]
+    assert lit == max(answer.sources("passage", decisive), key=lambda s: s.share).name
+    template = page.find_element(By.CSS_SELECTOR, ".part.template")
+    assert template.get_attribute("open") is None
+    assert not template.find_element(By.CSS_SELECTOR, ".heat").is_displayed()
+
+
+def test_the_whole_answer_can_be_chosen(whole, answer):
+    page = whole
     assert chosen(page) == answer.text
     assert total(page) == pytest.approx(answer.of().output, abs=0.006)
     assert shares(page) == pytest.approx(expected_shares(answer, None), abs=1)
@@ -73,7 +95,8 @@ def test_the_whole_answer_is_shown_first(page, answer):
     assert "<b>is</b>" in page.find_element(By.ID, "parts").text
 
 
-def test_a_sentence_and_the_legend_come_first(page, answer):
+def test_a_sentence_and_the_legend_come_first(whole, answer):
+    page = whole
     blocks = page.find_elements(By.CSS_SELECTOR, ".wherefrom > :not(style)")
     assert [block.get_attribute("id") for block in blocks[:2]] == ["sentence", "what"]
     assert "key" in blocks[2].get_attribute("class")
@@ -88,14 +111,15 @@ def test_a_sentence_and_the_legend_come_first(page, answer):
     assert (against.name in named) == (against.share < 0)
     label, output = answer.of().label, answer.of().output
     assert f"By {label} on {answer.model}." in blocks[1].text
-    assert f"summed over the chosen tokens, {output:+.2f}".replace("-", "−") in blocks[1].text
+    assert f"summed over the chosen tokens, {output:+.3f}".replace("-", "−") in blocks[1].text
     page.find_elements(By.CSS_SELECTOR, "#choices button")[2].click()
     assert "“love!”" in page.find_element(By.ID, "sentence").text
     best = max(answer.sources("word", "love!"), key=lambda source: source.relevance)
     assert best.text.strip() == page.find_element(By.CSS_SELECTOR, "#sentence em").text
 
 
-def test_the_ledger_says_what_its_lines_are(page, answer):
+def test_the_ledger_says_what_its_lines_are(whole, answer):
+    page = whole
     names = [group_name(line.kind) for line in answer.of().ledger.lines if line.value]
     assert list(ledger(page)) == [*dict.fromkeys(names), "residual", "output"]
     note = page.find_element(By.ID, "ledger-note").text

@@ -46,7 +46,7 @@ def page(browser, address):
     """The page; afterwards its console must show no errors."""
     browser.get_log("browser")
     browser.get("about:blank")
-    browser.get(f"{address}/answer")
+    browser.get(f"{address}/answer#model=talker")
     until(browser, lambda: one(browser, "#question").get_attribute("value"))
     yield browser
     entries = [e for e in browser.get_log("browser") if e["level"] in ("SEVERE", "WARNING")]
@@ -62,6 +62,8 @@ def until(page, condition):
 
 
 def answered(page, count):
+    page.execute_script("document.getElementById('prompt').open = true")
+    until(page, lambda: one(page, "#run").is_enabled())
     box = one(page, "#count")
     page.execute_script("arguments[0].value = arguments[1]", box, str(count))
     one(page, "#run").click()
@@ -89,6 +91,7 @@ def test_an_answer_to_the_example_is_explained_by_part(page, talker):
     spans = page.find_elements(By.CSS_SELECTOR, "#answer span")
     assert "".join(span.get_attribute("textContent") for span in spans) == answer.text
     assert not one(page, "#growing").is_displayed()
+    one(page, "#choices button").click()
     assert shares(page) == pytest.approx(expected_shares(answer, None), abs=1)
     visible = [number for number, span in enumerate(spans) if span.text.strip()]
     first, last = visible[0], visible[-1]
@@ -123,7 +126,7 @@ def test_passages_come_and_go_and_an_own_answer_is_explained(page, address):
         button.click()
     one(page, "#add").click()
     page.switch_to.active_element.send_keys("Paris <b>is</b> lovely.")
-    one(page, "summary").click()
+    one(page, "#ask summary").click()
     one(page, "#own").send_keys(" it is Paris.")
     answered(page, 3)
     assert set(shares(page)) == {"passage 1", "passage 2", "question"}
@@ -134,6 +137,32 @@ def test_passages_come_and_go_and_an_own_answer_is_explained(page, address):
     page.get(link)
     until(page, lambda: one(page, "#own").get_attribute("value") == " it is Paris.")
     assert len(page.find_elements(By.CSS_SELECTOR, "#passages li")) == 2
+
+
+def test_the_page_opens_with_the_example_explained(page, address, talker):
+    page.get("about:blank")
+    page.get(f"{address}/#")
+    until(page, lambda: page.current_url.startswith(f"{address}/answer"))
+    until(page, lambda: "click a word" in one(page, "#message").text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answer = talker.generate(Prompt(QUESTION, PASSAGES), 32)
+        passages = {
+            word: max(s.relevance for s in answer.sources("passage", word) if "passage" in s.name)
+            for word in answer.words
+        }
+    marked = [span.get_attribute("class") == "on" for span in
+              page.find_elements(By.CSS_SELECTOR, "#answer span")]  # fmt: skip
+    decisive = max(passages, key=passages.get)
+    assert [i for i, on in enumerate(marked) if on] == list(range(decisive.first, decisive.last))
+    share = shares(page)
+    assert one(page, ".part.lit h2").text.split("\n")[0] == max(share, key=share.get)
+    assert not one(page, "#prompt").get_attribute("open")
+    assert one(page, "#ledger").is_displayed()
+    assert not one(page, ".part.template .heat").is_displayed()
+    assert "of the template" in one(page, ".part.template summary").text
+    one(page, "#predictions-link").click()
+    until(page, lambda: "took" in one(page, "#message").text)
 
 
 def test_an_error_is_a_line_and_a_running_answer_can_be_stopped(page):
@@ -153,7 +182,9 @@ def test_an_error_is_a_line_and_a_running_answer_can_be_stopped(page):
 
 
 def test_the_other_page_leads_here(page, address):
-    page.get(address)
+    page.get(f"{address}/#model=sentiment")
+    until(page, lambda: "took" in one(page, "#message").text)
+    assert not one(page, "#beside-menu").is_displayed()  # the other model is a language model
     until(page, lambda: one(page, "#answers-link").is_displayed())
     one(page, "#answers-link").click()
     until(page, lambda: page.current_url.startswith(f"{address}/answer"))

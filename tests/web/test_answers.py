@@ -22,6 +22,7 @@ from wherefrom.methods.attention_maps import capture
 from wherefrom.methods.propagation import Lrp
 from wherefrom.show.html import render
 from wherefrom.show.sentence import explained
+from wherefrom.show.text_marks import quoted
 from wherefrom.studies.layer_profile import relevance_sums
 from wherefrom.web import answers as answers_module
 from wherefrom.web.answers import Answers
@@ -221,6 +222,25 @@ def test_curve_uses_the_probability_of_the_task(wordpiece, curve, outputs, optio
     if answer["probabilities"] is not None:
         assert answer["probabilities"] == pytest.approx(expected.tolist(), abs=1e-5)
     assert (answer["probabilities"] is None) == (outputs == 1)
+
+
+@pytest.mark.parametrize("curve", ["activation", "pruning"])
+def test_the_control_of_a_curve_is_the_mean_of_shuffled_scores(client, sentiment, curve):
+    request = body(text="a gorgeous, dull film.")
+    control = client.post("/api/curve", json={**request, "curve": curve}).json()["control"]
+    explanation = sentiment(request["text"])
+    count, label = len(explanation.scores), explanation.target.index
+    shuffle, curves = np.random.default_rng(0).permutation, []
+    for _ in range(control["count"]):
+        scores = shuffle(explanation.scores)
+        order = np.argsort(-scores if curve == "activation" else abs(scores), kind="stable")
+        chances = []
+        for step in range(count + 1):
+            removed = order[step:] if curve == "activation" else order[:step]
+            answer = client.post("/api/erase", json={**request, "removed": removed.tolist()})
+            chances.append(answer.json()["outputs"][label]["probability"])
+        curves.append(chances)
+    assert control["probabilities"] == pytest.approx(np.mean(curves, 0).tolist(), abs=1e-5)
 
 
 def test_curve_of_a_long_text_has_ten_steps(client):
@@ -445,7 +465,7 @@ def test_a_language_model_predicts_its_next_token(gpt2, bytepairs):
     assert len(outputs) == 11  # the ten most likely, and the target
     assert outputs[5]["output"] == pytest.approx(expected.output, abs=1e-6)
     assert outputs[5]["probability"] == pytest.approx(expected.probability, abs=1e-7)
-    assert outputs[5]["label"] == expected.target.label
+    assert outputs[5]["label"] == quoted(expected.target.label)  # never blank
     assert answers.explain(request)["explanation"] == expected.to_dict()
     with pytest.raises(InputError, match='no "unk" token'):
         answers.erase(request)

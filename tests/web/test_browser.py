@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -18,7 +19,7 @@ from wherefrom.web.models import MOLECULES
 
 pytestmark = BROWSER
 PICTURES = os.environ.get("WHEREFROM_PICTURES")  # a folder for screenshots
-TIMEOUT = 120  # s
+TIMEOUT = 30  # s
 
 
 class Page:
@@ -46,7 +47,10 @@ class Page:
     def explained(self):
         """Waits until the explanation is shown."""
         self.until(
-            lambda: "took" in self.one("#message").text and self.all("#heatmap .u, #heatmap .cell")
+            lambda: (
+                "took" in self.one("#message").text
+                and self.all(".mirror [data-unit], #heatmap .cell")
+            )
         )
         return self
 
@@ -62,10 +66,31 @@ class Page:
     def predict_all(self, table):
         """Pastes a table of texts and has it predicted."""
         self.browser.execute_script(
-            "document.getElementById('many').open = true;"
+            "document.querySelector('#many details').open = true;"
             "document.getElementById('table-text').value = arguments[0]", table,
         )  # fmt: skip
         self.one("#table-run").click()
+        # rows are explained when they are in view
+        self.browser.execute_script("arguments[0].scrollIntoView()", self.one("#table-status"))
+
+    def tab(self, name):
+        """Opens a tab, or just shows it, since its content is computed when it is in view."""
+        self.one(f"#tab-{name}").click()
+        self.browser.execute_script("arguments[0].scrollIntoView()", self.one("#tabs"))
+        return self
+
+    def choose(self, word):
+        """Puts the cursor into a word."""
+        self.browser.execute_script(
+            "const box = arguments[0], at = box.value.indexOf(arguments[1]) + 1;"
+            "box.focus(); box.setSelectionRange(at, at)", self.one("#text"), word,
+        )  # fmt: skip
+        self.until(lambda: self.one("#chosen q").text.strip("“”") == word)
+        return self
+
+    def words(self):
+        """The coloured words of the text and their colours."""
+        return {u.get_attribute("textContent"): u for u in self.all(".mirror .u")}
 
     def probability(self, label):
         rows = [row.text.split("\n") for row in self.all(".class-row")]
@@ -100,7 +125,8 @@ def test_the_first_screen_explains_an_example(page):
     page.open().explained()
     page.until(lambda: page.probability("POSITIVE").endswith("%"))
     assert page.one(".class-row.selected .label").text == "POSITIVE"
-    assert "".join(token.text for token in page.all("#heatmap .u")).startswith("[CLS]hasalot")
+    assert list(page.words())[:3] == ["has", "a", "lot"]
+    assert [added.text for added in page.all("#added [role=button]")] == ["[CLS]", "[SEP]"]
     assert page.one(".ledger .total .num").text.startswith("+")
     page.shot("light")
 
@@ -111,33 +137,47 @@ def test_typing_changes_the_prediction(page):
     box.clear()
     box.send_keys("a dull, lifeless and boring film.")
     page.until(lambda: page.one(".class-row.selected .label").text == "NEGATIVE")
-    page.until(lambda: "lifeless" in page.one("#heatmap").text)
+    page.until(lambda: "lifeless" in page.words())
     assert "lifeless" in page.browser.current_url
 
 
 def test_a_removed_token_changes_the_prediction_until_it_is_restored(page):
     page.open("#text=a+gorgeous%2C+dull+film.").explained()
     before = page.probability("POSITIVE")
-    token = next(t for t in page.all("#heatmap [role=button]") if t.text == "gorgeous")
-    token.click()
+    page.choose("gorgeous").one("#chosen button").click()
     page.until(lambda: "effect when removed" in page.one("#removal").text)
     page.until(lambda: page.probability("POSITIVE") != before)
     assert "effect when removed" in page.one("#removal").text
     assert "removed=2" in page.browser.current_url
-    assert page.one("#heatmap [data-unit='2']").get_attribute("aria-pressed") == "true"
+    assert "removed" in page.words()["gorgeous"].get_attribute("class")
+    assert page.one("#chosen button").text == "put back"
     page.shot("removed")
     page.one("#removal button").click()
     page.until(lambda: page.probability("POSITIVE") == before)
 
 
-def test_a_token_is_removed_by_the_keyboard(page):
-    page.open("#text=a+gorgeous+film.").explained()
-    page.browser.execute_script("document.querySelector('#heatmap [role=button]').focus()")
-    for _ in range(2):
-        page.browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
-    page.browser.switch_to.active_element.send_keys(Keys.ENTER)
+def test_words_are_removed_by_the_keyboard(page):
+    page.open("#text=a+gorgeous+dull+film.").explained()
+    box = page.one("#text")
+    box.send_keys(Keys.HOME, *[Keys.ARROW_RIGHT] * 3)
+    page.until(lambda: "gorgeous" in page.one("#chosen").text)
+    box.send_keys(*[Keys.SHIFT, *[Keys.ARROW_RIGHT] * 9])
+    page.until(lambda: "the sum of 2 tokens" in page.one("#chosen").text)
+    focused = lambda: page.browser.switch_to.active_element  # noqa: E731
+    while focused().text != "remove":
+        focused().send_keys(Keys.TAB)
+    focused().send_keys(Keys.ENTER)
+    page.until(lambda: "removed=2.3" in page.browser.current_url)
     page.until(lambda: "gorgeous" in page.one("#removal").text)
-    assert page.browser.switch_to.active_element.get_attribute("data-unit") == "2"
+
+
+def test_an_added_token_is_removed_by_the_keyboard(page):
+    page.open("#text=a+gorgeous+film.").explained()
+    page.browser.execute_script("document.querySelector('#added [role=button]').focus()")
+    page.browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+    page.browser.switch_to.active_element.send_keys(Keys.ENTER)
+    page.until(lambda: "[SEP]" in page.one("#removal").text)
+    assert page.browser.switch_to.active_element.text == "[SEP]"
 
 
 def test_a_group_of_the_ledger_opens_into_its_lines(page):
@@ -157,7 +197,7 @@ def test_the_default_has_two_lines_words_and_the_reference_by_its_name(page):
 
 def test_scores_are_checked_against_shapley_values_in_one_click(page):
     page.open("#text=a+gorgeous%2C+dull+film.").explained()
-    page.one("#tab-check").click()
+    page.tab("check")
     page.until(lambda: len(page.all("#panel .check tbody tr")) == 6)
     assert "with the Shapley values, but differ in size" in page.one("#panel .verdict").text
     assert "exact" in page.one("#panel .verdict").text
@@ -173,15 +213,40 @@ def test_scores_are_checked_against_shapley_values_in_one_click(page):
     assert "tab=check" in page.browser.current_url
 
 
-def test_methods_are_compared_and_one_is_selected(page):
-    page.open("#text=a+gorgeous+film.").explained()
-    page.one("#tab-compare").click()
-    page.until(lambda: len(page.all("#panel tbody tr")) >= 1)
-    page.until(lambda: len(page.all("#panel tbody tr")) == 20)
+def test_methods_are_a_matrix_that_is_sorted_by_agreement(page, sentiment):
+    page.open("#text=a+gorgeous+film.").explained().tab("compare")
+    page.until(lambda: "20 methods explain" in page.one("#panel").text)
+    rows = {row.get_attribute("data-method"): row for row in page.all("#panel tbody tr")}
+    assert len(rows) == 20
+    assert [head.text for head in page.all("#panel .unit")] == [
+        "[CLS]", "a", "gorgeous", "film", ".", "[SEP]",
+    ]  # fmt: skip
+    own, other, lengths = (
+        sentiment("a gorgeous film.", name).scores[1:-1] for name in ("auto", "lrp", "gradient")
+    )
+    shown = {name: row.find_element(By.CSS_SELECTOR, ".num").text for name, row in rows.items()}
+    assert shown["lrp"] == f"{np.corrcoef(own, other)[0, 1]:.2f}".replace("-", "−")
+    assert shown["gradient"] == f"{np.corrcoef(abs(own), lengths)[0, 1]:.2f}".replace("-", "−")
+    strongest = rows["gradient"].find_elements(By.CSS_SELECTOR, ".cell")[1 + lengths.argmax()]
+    assert strongest.value_of_css_property("background-color").startswith("rgba(125, 125, 133")
+    page.one("[data-order=agreement]").click()
+    agreement = [float(cell.text.replace("−", "-").replace("–", "-2"))
+                 for cell in page.all("#panel tbody td:nth-child(2)")]  # fmt: skip
+    assert agreement == sorted(agreement, reverse=True)
     page.shot("compare")
     page.one("#panel [data-method=gradient_x_input] button").click()
     page.until(lambda: "gradient_x_input took" in page.one("#message").text)
     assert "do not add up" in page.one("#ledger").text
+
+
+def test_the_compared_methods_are_chosen(page):
+    page.open("#text=a+gorgeous+film.").explained().tab("compare")
+    page.until(lambda: "20 methods explain" in page.one("#panel").text)
+    page.one("#panel .choices summary").click()
+    page.one("[data-choice=gradient]").click()
+    page.until(lambda: "19 methods explain" in page.one("#panel").text)
+    assert not page.all("#panel [data-method=gradient]")
+    assert "off=gradient" in page.browser.current_url
 
 
 def test_a_contrast_is_selected(page):
@@ -192,7 +257,7 @@ def test_a_contrast_is_selected(page):
 
 
 def test_the_slider_moves_along_the_curve(page):
-    page.open("#text=a+gorgeous+film.&tab=curves").explained()
+    page.open("#text=a+gorgeous+film.&tab=curves").explained().tab("curves")
     page.until(lambda: page.all("#step"))
     first = page.one(".curve-status").text
     page.one("#step").send_keys(Keys.HOME)
@@ -201,18 +266,26 @@ def test_the_slider_moves_along_the_curve(page):
     page.one("#step").send_keys(Keys.END)
     page.until(lambda: page.one(".curve-status").text.startswith("6 of 6"))
     assert page.one(".curve-status").text != first
+    assert page.all("#panel .control")
+    assert "of random scores, dashed, the mean of 5:" in page.one("#panel").text
     page.shot("curve")
     page.one("[data-curve=pruning]").click()
     page.until(lambda: "AU-MSE" in page.one("#panel").text)
 
 
 def test_layers_and_attention(page):
-    page.open("#text=a+gorgeous+film.&tab=layers").explained()
+    page.open("#text=a+gorgeous+film.&tab=layers").explained().tab("layers")
     page.until(lambda: len(page.all("#panel tbody tr")) == 5)
     page.shot("layers")
-    names = [cell.text for cell in page.all("#panel tbody td:first-child")]
+    names = [cell.text for cell in page.all("#panel tbody th")]
     assert names == ["layer 4", "layer 3", "layer 2", "layer 1", "input"]
-    page.one("#tab-attention").click()
+    # one scale for all rows, and it is stated
+    scores = [[float(cell.get_attribute("textContent").replace("−", "-"))
+               for cell in row.find_elements(By.CSS_SELECTOR, ".cell")][1:-1]
+              for row in page.all("#panel tbody tr")]  # fmt: skip
+    stated = page.one("#panel p").text.split("full colour: ")[1].split()[0]
+    assert float(stated) == pytest.approx(np.abs(scores).max(), abs=2e-3)
+    page.tab("attention")
     page.until(lambda: len(page.all("#panel .weight")) == 36)
     assert [option.text for option in Select(page.one("#layer")).options] == ["1", "2", "3", "4"]
     Select(page.one("#head")).select_by_value("3")
@@ -221,11 +294,19 @@ def test_layers_and_attention(page):
 
 
 def test_heads_as_lines_and_all_heads_at_a_glance(page):
-    page.open("#text=a+gorgeous+film.&tab=attention").explained()
+    page.open("#text=a+gorgeous+film.&tab=attention").explained().tab("attention")
     page.until(lambda: page.all("[data-view=head]"))
     page.one("[data-view=head]").click()
-    page.until(lambda: len(page.all(".heads button")) == 6)
+    page.until(lambda: len(page.all(".heads [data-head]")) == 6)
+    shares = [float(b.text.split(": ")[1].rstrip(" %")) for b in page.all(".heads [data-head]")]
+    assert shares == sorted(shares, reverse=True)
+    pressed = [b.get_attribute("aria-pressed") for b in page.all(".heads [data-head]")]
+    assert pressed == ["true"] * 3 + ["false"] * 3  # the strongest are shown first
+    some_lines = len(page.all(".head-lines line"))
+    page.one(".heads [data-heads=all]").click()
+    page.until(lambda: len(page.all(".heads [aria-pressed=true]")) == 6)
     all_lines = len(page.all(".head-lines line"))
+    assert 0 < some_lines < all_lines
     page.one(".heads [data-head='0']").click()
     page.until(lambda: len(page.all(".heads [aria-pressed=true]")) == 5)
     page.until(lambda: 0 < len(page.all(".head-lines line")) < all_lines)
@@ -239,8 +320,23 @@ def test_heads_as_lines_and_all_heads_at_a_glance(page):
     assert chosen == ["3", "2"]
 
 
+def test_a_large_attention_map_names_the_weight_under_the_mouse_and_is_enlarged(page):
+    from selenium.webdriver import ActionChains
+
+    page.open("#tab=attention&text=" + "a+good+film+" * 30).explained().tab("attention")
+    canvas = page.until(lambda: page.one("#panel canvas"))
+    assert not page.all("#panel .name")
+    assert float(page.one("#panel .scale").text.rpartition(" ")[2]) > 0
+    ActionChains(page.browser).move_to_element_with_offset(canvas, 20, 20).perform()
+    page.until(lambda: " → " in page.one("#panel .pointed").text)
+    width = canvas.rect["width"]
+    page.one("#zoom").send_keys(*[Keys.ARROW_RIGHT] * 2)
+    page.until(lambda: canvas.rect["width"] == pytest.approx(2 * width, rel=0.01))
+
+
 def test_attention_of_a_clicked_patch_is_drawn_on_the_picture(page):
     page.open("#model=digits&tab=attention&image=" + quote(bar_image())).explained()
+    page.tab("attention")
     page.until(lambda: len(page.all("#panel [data-unit]")) == 49)
     opacity = lambda: [c.get_attribute("fill-opacity") for c in page.all("#panel [data-unit]")]  # noqa: E731
     before = opacity()
@@ -276,6 +372,7 @@ def test_paper_keeps_marks_and_numbers(page):
         assert read(style, token, "::after", "content").strip('"')[0] in "+-"
         assert read(style, token, None, "print-color-adjust") == "exact"
         assert read(style, page.one("#examples"), None, "display") == "none"
+        assert read(style, page.one("#text-input"), None, "display") == "none"
         assert "By secant(root=unk) on sentiment." in page.one("#explained").text
     finally:
         page.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
@@ -302,14 +399,12 @@ def test_many_texts_sort_and_open(page):
     page.until(lambda: "dull" in page.one("#sentence").text)
 
 
-def _columns(page):
-    """The rows of both columns: (left, top) of the titles and of the four parts of each."""
-    parts = page.all("#columns .column")
-    return [
-        [(round(e.rect["x"]), round(e.rect["y"]))
-         for e in column.find_elements(By.CSS_SELECTOR, ".column-title, section")]
-        for column in parts
-    ]  # fmt: skip
+PARTS = ("#first", "#aside", "#second", "#second-aside")
+
+
+def _places(page):
+    """Left and top of the first explanation, its prediction, and those of the second."""
+    return [tuple(round(page.one(part).rect[side]) for side in ("x", "y")) for part in PARTS]
 
 
 def test_two_models_stand_side_by_side_with_their_difference(page):
@@ -320,10 +415,9 @@ def test_two_models_stand_side_by_side_with_their_difference(page):
     assert "on flipped." in page.one("#second .explained").text
     titles = [title.text for title in page.all(".column-title")]
     assert titles == ["by sentiment", "by flipped"]
-    first, second = _columns(page)
-    assert len(first) == len(second) == 5
-    assert [top for _, top in first] == [top for _, top in second]
-    assert {left for left, _ in first}.isdisjoint({left for left, _ in second})
+    first, aside, second, second_aside = _places(page)
+    assert first[0] == aside[0] < second[0] == second_aside[0]
+    assert first[1] == second[1] < aside[1] == second_aside[1]
     assert "The models disagree: sentiment says POSITIVE (" in page.one("#difference p").text
     rows = [row.text for row in page.all("#difference tr")]
     assert rows[0].split() == ["class", "sentiment", "flipped", "difference"]
@@ -343,9 +437,10 @@ def test_two_models_stand_one_below_the_other_in_a_narrow_window(page):
     page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
         page.open("#text=a+gorgeous+film.&beside=flipped").explained()
-        page.until(lambda: page.all("#second .ledger"))
-        first, second = _columns(page)
-        assert max(top for _, top in first) < min(top for _, top in second)
+        page.until(lambda: page.all("#second-aside .ledger"))
+        places = _places(page)
+        assert [top for _, top in places] == sorted(top for _, top in places)
+        assert len({left for left, _ in places}) == 1
         assert page.browser.execute_script("return document.documentElement.scrollWidth") == 390
     finally:
         page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -353,9 +448,9 @@ def test_two_models_stand_one_below_the_other_in_a_narrow_window(page):
 
 def test_the_second_ledger_opens_apart_from_the_first(page):
     page.open("#text=a+gorgeous+film.&beside=flipped").explained()
-    page.until(lambda: page.all("#second .ledger"))
-    page.one("#second [data-line=tokens]").click()
-    page.until(lambda: len(page.all("#second .ledger .detail")) == 6)
+    page.until(lambda: page.all("#second-aside .ledger"))
+    page.one("#second-aside [data-line=tokens]").click()
+    page.until(lambda: len(page.all("#second-aside .ledger .detail")) == 6)
     assert not page.all("#ledger .detail")
 
 
@@ -363,19 +458,19 @@ def test_a_pinned_text_shows_what_a_change_does(page):
     page.open("#text=a+gorgeous+film.").explained()
     page.one("#pin").click()
     page.until(lambda: page.one("#pin").text == "unpin")
-    page.type("a dreadful film.").until(lambda: "dreadful" in page.one("#heatmap").text)
+    page.type("a dreadful film.").until(lambda: "dreadful" in page.words())
     page.until(lambda: page.all("#difference tr"))
     words = page.one("#difference").text
     assert "NEGATIVE:" in words
     assert "a change of +" in words
-    changed = lambda: [u.text for u in page.all("#heatmap .changed, #second .changed")]  # noqa: E731
+    changed = lambda: [u.text for u in page.all(".mirror .changed, #second .changed")]  # noqa: E731
     assert changed() == ["dreadful", "gorgeous"]
     assert [title.text for title in page.all(".column-title")] == ["now", "before: the pinned text"]
     # one model, one scale
     scales = {key.text.splitlines()[-1] for key in page.all("#key, #second .key")}
     assert len(scales) == 1
     page.shot("pinned")
-    page.one("#heatmap [data-unit='1']").click()
+    page.choose("dreadful").one("#chosen button").click()
     page.until(lambda: "effect when removed" in page.one("#removal").text)
     assert changed() == ["dreadful", "gorgeous"]
     page.one("#pin").click()
@@ -390,19 +485,215 @@ def test_a_second_text_makes_a_pair(page, sentiment):
     page.until(lambda: page.one("#pair").is_displayed())
     assert page.browser.switch_to.active_element.get_attribute("id") == "pair"
     page.browser.switch_to.active_element.send_keys("a dreadful mess.")
-    page.until(lambda: "mess" in page.one("#heatmap").text)
+    page.until(lambda: "mess" in page.words())
     expected = sentiment(("a gorgeous film.", "a dreadful mess."))
-    assert len(page.all("#heatmap .u")) == len(expected.units)
+    assert len(page.all(".mirror .u, #added .u")) == len(expected.units)
     assert page.one(".class-row.selected .label").text == expected.target.label
     assert "pair=a+dreadful+mess." in page.browser.current_url
     page.shot("pair")
     page.browser.refresh()
     page.explained()
-    page.until(lambda: "mess" in page.one("#heatmap").text)
+    page.until(lambda: "mess" in page.words())
     page.one("#pair-toggle").click()
-    page.until(lambda: "mess" not in page.one("#heatmap").text)
+    page.until(lambda: "mess" not in page.words())
     page.open("#model=bace").explained()
     assert not page.one("#pair-toggle").is_displayed()
+
+
+TABLE = """film,review,given
+A,a gorgeous and witty film,POSITIVE
+B,a dull film,NEGATIVE
+C,I expected to love it,NEGATIVE
+D,not bad at all,POSITIVE
+"""
+
+
+def _rows(page):
+    return [row.get_attribute("data-row") for row in page.all("#table tbody tr")]
+
+
+def test_a_table_asks_which_column_is_the_text(page):
+    page.open().explained().predict_all(TABLE.replace("review", "remarks"))
+    page.until(lambda: "Which column is the text?" in page.one("#table-status").text)
+    assert not page.one("#table").is_displayed()
+    Select(page.one("[data-column=text]")).select_by_visible_text("remarks")
+    Select(page.one("[data-column=label]")).select_by_visible_text("given")
+    page.one("#table-columns button").click()
+    page.until(lambda: len(page.all("#table tbody tr")) == 4)
+    assert "75.0" in page.one("#accuracy").text
+    Select(page.one("[data-column=text]")).select_by_visible_text("none: each line is a text")
+    page.one("#table-columns button").click()
+    page.until(lambda: len(page.all("#table tbody tr")) == 5)
+    page.predict_all("a film, dull\nand a line without a comma")
+    page.until(lambda: "2 of 2 texts" in page.one("#table-status").text)
+
+
+def test_the_rows_of_a_table_are_counted_filtered_and_tinted(page):
+    page.open().explained().predict_all(TABLE.replace("given", "label"))
+    page.until(lambda: len(page.all("#table tbody tr")) == 4)
+    counts = {
+        (b.get_attribute("data-given"), b.get_attribute("data-said")): int(b.text)
+        for b in page.all(".confusion button")
+    }
+    assert counts == {
+        ("POSITIVE", "POSITIVE"): 2, ("NEGATIVE", "NEGATIVE"): 1, ("NEGATIVE", "POSITIVE"): 1,
+    }  # fmt: skip
+    page.until(lambda: len(page.all("#table tbody .heat")) == 4)
+    tint = lambda word: next(  # noqa: E731
+        u.value_of_css_property("background-color") for u in page.all("#table .u") if u.text == word
+    )
+    assert tint("gorgeous").startswith("rgba(214, 39, 40")
+    assert tint("witty") != tint("film")
+    page.shot("table")
+    page.one("[data-filter=disagrees]").click()
+    assert _rows(page) == ["2"]
+    page.one("#table-filters .pill").click()
+    Select(page.one("[data-filter=label]")).select_by_value("NEGATIVE")
+    assert _rows(page) == ["1"]
+    page.one("#table-filters .pill").click()
+    page.one("[data-filter=word]").send_keys("BAD")
+    page.until(lambda: _rows(page) == ["3"])
+    assert page.one("#table-count").text == "1 of 4 rows"
+    page.one("#table-filters .pill").click()
+    confidence = {
+        row.get_attribute("data-row"): float(
+            row.find_element(By.CSS_SELECTOR, "td:nth-child(4)").text.strip("<> %").split()[0]
+        )
+        for row in page.all("#table tbody tr")
+    }
+    least = sorted(confidence.values())[1]
+    box = page.one("[data-filter=least]")
+    box.clear()
+    box.send_keys(str(least - 0.1))
+    page.until(lambda: len(_rows(page)) == sum(c >= least - 0.05 for c in confidence.values()))
+    assert len(_rows(page)) < 4
+    page.one("#table-filters .pill").click()
+    page.one(".confusion [data-given=NEGATIVE][data-said=POSITIVE]").click()
+    assert _rows(page) == ["2"]
+
+
+def test_a_click_in_a_table_updates_what_is_in_view(page):
+    size = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        page.open().explained().predict_all(TABLE)
+        page.until(lambda: len(page.all("#table tbody .heat")) == 4)
+        button = page.one("#table [data-row='1'] .text button")
+        page.browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+        button.click()
+        page.until(lambda: page.one(".class-row.selected .label").text == "NEGATIVE")
+        in_view = (
+            "const r = arguments[0].getBoundingClientRect();"
+            "return r.top >= 0 && r.bottom <= innerHeight"
+        )
+        for part in ("#prediction", ".ledger", "#table [aria-current=true]"):
+            assert page.browser.execute_script(in_view, page.one(part)), part
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_session_restores_its_table_with_columns_and_filters(page):
+    page.open().explained().predict_all(TABLE.replace("given", "label"))
+    page.until(lambda: len(page.all("#table tbody tr")) == 4)
+    page.one("[data-filter=word]").send_keys("film")
+    page.one("[data-sort=text]").click()
+    page.until(lambda: _rows(page) == ["1", "0"])
+    page.one("#session-name").send_keys("with a table")
+    page.one("#save-session button").click()
+    page.open().explained()
+    assert not page.one("#table").is_displayed()
+    page.one("[data-session='with a table'] button").click()
+    page.until(lambda: _rows(page) == ["1", "0"])
+    assert page.one("[data-filter=word]").get_attribute("value") == "film"
+    assert "75.0" in page.one("#accuracy").text
+    page.one("[data-session] .pill").click()
+    page.until(lambda: not page.all("[data-session]"))
+
+
+SIX_LINES = (
+    "the film begins as a gorgeous and witty portrait of a family that has lost its way, and for "
+    "the first hour the director keeps every scene alive with sharp dialogue and lovely images; "
+    "then the plot collapses, the jokes become dull and repetitive, and the actors look as lost "
+    "as we feel by the time the credits roll at last, although the score by the young composer "
+    "remains a pleasure and the final shot is worth the wait for patient viewers"
+)
+
+
+def test_heatmap_and_ledger_of_six_lines_are_in_view_side_by_side(page):
+    size = {"width": 1440, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        page.open(f"#text={quote(SIX_LINES)}").explained()
+        page.until(lambda: page.all(".ledger"))
+        boxes = {name: page.one(name).rect for name in (".editor", "#prediction", ".ledger")}
+        assert boxes[".editor"]["height"] > 6 * 35
+        assert all(box["y"] + box["height"] <= 900 for box in boxes.values())
+        assert boxes[".editor"]["x"] + boxes[".editor"]["width"] < boxes[".ledger"]["x"]
+        page.browser.execute_script("window.scrollTo(0, 120)")
+        read = "return arguments[0].getBoundingClientRect().top"
+        assert page.browser.execute_script(read, page.one("#aside")) >= 0  # it stays
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_colours_stay_on_their_words_while_a_text_is_typed(page):
+    page.open("#text=a+gorgeous+film.").explained()
+    page.browser.execute_script("window.fetch = () => new Promise(() => {})")  # no answer comes
+    colour = page.words()["gorgeous"].value_of_css_property("background-color")
+    page.type("a really gorgeous film.")
+    words = page.words()
+    assert list(words) == ["a", "gorgeous", "film", "."]
+    assert words["gorgeous"].value_of_css_property("background-color") == colour
+    assert page.one(".mirror").get_attribute("textContent").startswith("a really gorgeous film.")
+
+
+def test_words_and_their_colours_are_in_the_same_place(page):
+    page.open(f"#text={quote(SIX_LINES)}").explained()
+    shift = """
+        const box = document.querySelector('#text'), mirror = document.querySelector('.mirror');
+        const read = (node) => ['width', 'font', 'lineHeight', 'padding', 'letterSpacing',
+          'whiteSpace', 'overflowWrap'].map((name) => getComputedStyle(node)[name]).join();
+        return [read(box), read(mirror), box.scrollHeight <= box.clientHeight];
+    """
+    of_box, of_mirror, fits = page.browser.execute_script(shift)
+    assert of_box == of_mirror
+    assert fits
+
+
+def test_nothing_of_an_earlier_text_stays(page):
+    page.open("#text=a+gorgeous+film.").explained()
+    page.type("   ")
+    page.until(lambda: "Type a text" in page.one("#message").text)
+    ids = ("sentence", "explained", "sum", "prediction", "ledger", "heatmap", "removal", "panel")
+    left = lambda: [i for i in ids if page.one(f"#{i}").get_attribute("textContent")]  # noqa: E731
+    assert left() == []
+    page.type("a gorgeous film.").explained()
+    page.until(lambda: len(left()) >= 5)
+    page.type("word " * 3000)
+    page.until(lambda: "tokens" in page.one("#message").text)
+    assert left() == []
+    assert not page.one("#prediction").is_displayed()
+    page.browser.get_log("browser")  # the refusal is logged
+
+
+def test_a_bar_shows_what_adds_up(page, sentiment):
+    page.open("#text=a+gorgeous+film.&method=lrp").explained()
+    ledger = sentiment("a gorgeous film.", "lrp").ledger
+    numbers = [float(b.text.replace("−", "-")) for b in page.all("#sum .num")]
+    assert sum(numbers[:-1]) == pytest.approx(numbers[-1], abs=0.01)
+    assert numbers[-1] == pytest.approx(ledger.output, abs=6e-4)
+    widths = [float(i.value_of_css_property("width")[:-2]) for i in page.all("#sum i")]
+    sizes = np.abs(numbers[:-1])
+    assert np.array(widths) / sum(widths) == pytest.approx(sizes / sizes.sum(), abs=0.02)
+
+
+def test_digits_open_with_a_drawn_digit_that_is_explained(page):
+    page.open("#model=digits").explained()
+    assert len(page.all("#heatmap .cell")) == 49
+    assert len(page.all("#examples button")) == 3
+    first = page.one("#sentence").text
+    page.all("#examples button")[1].click()
+    page.until(lambda: page.one("#sentence").text not in ("", first))
 
 
 def test_rows_of_a_table_that_do_not_fit_its_header_are_said(page):
@@ -424,16 +715,16 @@ def test_a_table_of_pairs(page):
         "NEGATIVE",
         "POSITIVE",
     ]
-    page.all("#table tbody button")[1].click()
+    page.all("#table tbody .text button")[1].click()
     page.until(lambda: page.one("#pair").get_attribute("value") == "it is gorgeous")
-    page.until(lambda: "gorgeous" in page.one("#heatmap").text)
+    page.until(lambda: "gorgeous" in page.words())
 
 
 def test_scores_without_a_sign_have_a_colour_of_their_own(page):
     page.open("#text=a+gorgeous+film.&method=gradient").explained()
     page.shot("unsigned")
     assert "strength, without a sign" in page.one("#key").text
-    token = next(unit for unit in page.all("#heatmap .u") if unit.text.startswith("gorgeous"))
+    token = page.words()["gorgeous"]
     assert token.value_of_css_property("background-color").startswith("rgba(0, 130, 90")
     assert not token.get_attribute("data-score").startswith("+")
 
@@ -445,7 +736,7 @@ def test_sessions_are_saved_opened_and_deleted(page):
     page.until(lambda: page.all("[data-session]"))
     page.open("#text=another+film.").explained()
     page.one("[data-session] button").click()
-    page.until(lambda: "gorgeous" in page.one("#heatmap").text)
+    page.until(lambda: "gorgeous" in page.words())
     assert Select(page.one("#method")).first_selected_option.text == "gradient"
     page.one("[data-session] .pill").click()
     page.until(lambda: not page.all("[data-session]"))
@@ -463,7 +754,7 @@ def test_a_dropped_file_that_is_no_image_is_said_and_clear_clears(page):
     page.until(lambda: '"notes.txt" is not an image' in page.one("#message").text)
     assert "error" in page.one("#message").get_attribute("class")
     page.one("#clear").click()
-    page.until(lambda: not page.one("#result").is_displayed())
+    page.until(lambda: not page.one("#prediction").is_displayed())
     assert "Draw something" in page.one("#message").text
     page.open("#text=a+film.").explained()
     page.browser.execute_script(drop, "x.png", "image/png")
@@ -503,18 +794,15 @@ def test_an_explanation_is_downloaded(page, downloads, sentiment, kind):
 def test_any_text_stays_text(page, text):
     page.open().explained()
     page.type(text)
-    page.until(
-        lambda: (
-            page.browser.current_url.count("text=") and "eastwood" not in page.one("#heatmap").text
-        )
-    )
+    drawn = lambda: page.one("#heatmap").get_attribute("textContent")  # noqa: E731
+    page.until(lambda: drawn() and "eastwood" not in drawn())
     page.explained()
     assert (
         page.browser.execute_script("return document.querySelectorAll('img, main script').length")
         == 0
     )
-    shown = page.browser.execute_script("return document.querySelector('#heatmap').textContent")
-    assert "".join(text.split())[:6] in "".join(shown.split()).replace("[CLS]", "").replace("⏎", "")
+    shown = page.one(".mirror").get_attribute("textContent")
+    assert shown.removesuffix("\u200b") == text  # the colours are where the letters are
     direction = page.one("#heatmap .heat").get_attribute("dir")
     assert direction == ("rtl" if text.startswith("סרט") else "ltr")
     page.browser.refresh()
@@ -538,7 +826,8 @@ def test_a_link_restores_the_state(page):
     assert page.one("#text").get_attribute("value") == "not a bad film."
     assert Select(page.one("#method")).first_selected_option.text == "attn_lrp"
     assert page.one(".class-row.selected .label").text == "NEGATIVE"
-    assert len(page.all("#heatmap .removed")) == 2
+    assert len(page.all(".mirror .removed")) == 2
+    assert page.one("#tab-layers").get_attribute("aria-selected") == "true"
 
 
 def test_a_patch_of_an_image_is_removed(page):
@@ -562,7 +851,7 @@ def test_a_file_is_explained(page, tmp_path, size):
     page.one("#file").send_keys(str(path))
     page.explained()
     assert len(page.all("#heatmap .cell")) == 49
-    page.one("#tab-layers").click()
+    page.tab("layers")
     page.until(lambda: len(page.all("#panel tbody tr")) == 3)
     page.shot(f"file-{size[0]}")
 
@@ -653,17 +942,17 @@ def test_the_theme_button_switches_to_dark(page):
     page.shot("grey")
 
 
-@pytest.mark.parametrize("tab", ["", "compare", "check", "curves", "layers", "attention"])
+@pytest.mark.parametrize("tab", ["compare", "check", "curves", "layers", "attention"])
 def test_a_narrow_window_needs_no_sideways_scrolling(page, tab):
     metrics = {"width": 390, "height": 1400, "deviceScaleFactor": 1, "mobile": True}
     page.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
         page.open(f"{FRAGMENT}&tab={tab}").explained()
         page.until(lambda: "effect when removed" in page.one("#removal").text)
-        if tab:
-            page.until(lambda: page.all("#panel table, #panel svg"))
-            page.browser.execute_script("arguments[0].scrollIntoView()", page.one("#tabs"))
-        page.shot(f"narrow-{tab or 'page'}")
+        page.shot("narrow")
+        page.tab(tab)
+        page.until(lambda: page.all("#panel table, #panel svg"))
+        page.shot(f"narrow-{tab}")
         width = "return [document.documentElement.scrollWidth, innerWidth]"
         assert page.browser.execute_script(width) == [390, 390]
     finally:

@@ -11,6 +11,7 @@ from torch import nn
 
 from tests.web.helpers import PAGE_HEADERS, body
 from wherefrom.web.answers import Answers
+from wherefrom.web.api import Api
 from wherefrom.web.app import make_app
 from wherefrom.web.worker import Stopped, Worker
 
@@ -56,7 +57,7 @@ def send_and_leave(models, worker, path, content, leave, more_body=False, afterw
 
     The event loop goes on until the worker is free again: closing it would cancel every task.
     """
-    app = make_app(models, worker)
+    app = make_app(models, worker, api=True)
     chunks = [{"type": "http.request", "body": content, "more_body": more_body}]
     received = []
 
@@ -144,3 +145,15 @@ def test_the_response_to_a_cancelled_request_has_the_security_headers(models, wo
     start = send_and_leave(models, worker, "/api/predict", b"{", leave, more_body=True)[0]
     headers = {name.decode(): value.decode() for name, value in start["headers"]}
     assert headers == {**PAGE_HEADERS, "content-length": "0"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_completion_stops(models, worker, monkeypatch, stream):
+    job = SlowJob()
+    monkeypatch.setattr(Api, "chat", lambda self, body, send: [send({"number": 1}), job()])
+    message = {"role": "user", "content": "x"}
+    content = json.dumps({"model": "sentiment", "messages": [message], "stream": stream}).encode()
+    messages = send_and_leave(models, worker, "/v1/chat/completions", content, job.started)
+    assert messages[0]["status"] == (200 if stream else 499)
+    assert [m["body"] for m in messages[1:] if m["body"]] == [b'data: {"number": 1}\n\n'] * stream
+    assert job.ended == ["the request was cancelled"]

@@ -1,12 +1,15 @@
 """Who may send requests, and what a browser may do with the responses: every header, exactly."""
 
+import asyncio
 import base64
 import hashlib
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
 from tests.web.helpers import HOME, JSON, PAGE_HEADERS, body, error_kind
 from wherefrom.show import corpus
@@ -156,6 +159,22 @@ def test_a_token_is_needed_everywhere(make_client):
     for odd in ("a[b]=c", 'x="', "=", "é=1", "a=b=c", "wherefrom_token=old"):  # of another app
         cookie = f"{odd}; wherefrom_token={TOKEN}; {odd}".encode("latin-1")
         assert client.get("/api/about", headers={"cookie": cookie}).status_code == 200, odd
+
+
+def test_cookies_in_several_headers_are_all_read(make_client):
+    client = make_client(token=TOKEN)
+    for values in ((f"wherefrom_token={TOKEN}", "x=1"), ("x=1", f"wherefrom_token={TOKEN}")):
+        response = client.get("/api/about", headers=[("cookie", value) for value in values])
+        assert response.status_code == 200
+
+
+def test_too_many_requests_at_once_are_told_to_wait(client):
+    one_more = TestClient(replace(client.app, places=asyncio.Semaphore(0)), HOME).get("/")
+    error_kind(one_more, 503)
+    assert one_more.headers["retry-after"] == "1"
+    alone = TestClient(replace(client.app, places=asyncio.Semaphore(1)), HOME)
+    for path in ("/", "/api/none", "/"):  # each request gives its place back
+        assert alone.get(path).status_code == (404 if "none" in path else 200)
 
 
 def test_the_page_has_nothing_inline_and_nothing_from_elsewhere(client):

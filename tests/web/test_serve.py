@@ -1,6 +1,9 @@
 """Starting the server: models, addresses, tokens, and the command line."""
 
+import asyncio
+import re
 import socket
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -10,6 +13,7 @@ from wherefrom import Explainer
 from wherefrom.cli import app
 from wherefrom.errors import FileError, InputError, MissingExtra, ModelError
 from wherefrom.web import serve as serve_module
+from wherefrom.web.metrics import Metrics
 from wherefrom.web.models import PROMPTS, Models, ServedModel, open_models
 from wherefrom.web.serve import serve
 
@@ -20,12 +24,14 @@ def test_the_command_line_passes_its_options_on(monkeypatch, tmp_path):
         serve_module, "serve", lambda *arguments, say, **model: calls.append((*arguments, model))
     )
     options = ["-m", "a", "-m", "b", "--host", "::1", "--port", "5", "--reports", str(tmp_path)]
+    options += ["--api", "--api-key", "k" * 16, "--limit", "answer_tokens=512"]
     result = CliRunner().invoke(
         app, ["serve", *options, "--open", "--dtype", "float64"], env={"WHEREFROM_TOKEN": "t" * 16}
     )
     assert result.exit_code == 0, result.output
     model = {"dtype": "float64"}
-    assert calls == [(["a", "b"], "::1", 5, "t" * 16, tmp_path, True, model)]
+    page = (["a", "b"], "::1", 5, "t" * 16, tmp_path, True)
+    assert calls == [(*page, True, ["k" * 16], {"answer_tokens": 512}, model)]
 
 
 def test_a_language_model_has_prompts_as_examples(gpt2, bytepairs):
@@ -61,6 +67,14 @@ def test_wrong_options_are_refused(tmp_path):
     for token in ("short", "with spaces and more", "ä" * 16):
         with pytest.raises(InputError, match="16 letters"):
             serve(token=token)
+    with pytest.raises(InputError, match="16 ASCII characters"):
+        serve(api=True, api_keys=["k" * 16, "short"])
+    with pytest.raises(InputError, match=r"with the API only\. Pass api=True"):
+        serve(api_keys=["k" * 16])
+    wrong = {"unit": 3}, {"units": 0}, {"units": "many"}, {"job_seconds": -1}, {"units": True}
+    for limits in wrong:
+        with pytest.raises(InputError, match=rf"^limits: {next(iter(limits))}: "):
+            serve(limits=limits)
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(InputError, match="--port"):
         serve(port=taken.getsockname()[1])
     with pytest.raises(InputError, match=r"^a port is a number from 0 to 65535, got 99999\.$"):
@@ -71,6 +85,34 @@ def test_without_the_extra_the_error_names_the_install_command(monkeypatch):
     monkeypatch.setattr(serve_module, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"wherefrom\[web\]"):
         serve()
+
+
+@pytest.mark.parametrize(
+    ("token", "keys", "used", "words"),
+    [
+        (None, [], (), "no key"),
+        (None, ["k" * 16], ("k" * 16,), "an API key"),
+        ("t" * 16, [], ("t" * 16,), "the token as key"),
+        ("t" * 16, ["k" * 16], ("k" * 16,), "an API key"),
+    ],
+)
+def test_the_api_gets_keys_and_limits(monkeypatch, sentiment, token, keys, used, words):
+    apps, messages = [], []
+    monkeypatch.setattr(serve_module, "load", lambda source: sentiment)
+    monkeypatch.setattr(Metrics, "measured", lambda self, gate: gate)
+
+    async def served(server, sockets):
+        apps.append(server.config.app)
+
+    monkeypatch.setattr(uvicorn.Server, "serve", served)
+    limits = {"key_requests": 3}
+    serve(
+        ["sentiment"], port=0, token=token, api=True, api_keys=keys, limits=limits,
+        say=messages.append,
+    )  # fmt: skip
+    (gate,) = apps
+    assert (gate.keys, gate.key_requests) == (used, 3)
+    assert re.fullmatch(rf"its API is at http://\S+:\d+/v1, with {words}", messages[1])
 
 
 @pytest.mark.parametrize(("host", "is_public"), [("127.0.0.1", False), ("0.0.0.0", True)])
@@ -91,3 +133,30 @@ def test_a_host_that_others_can_reach_gets_a_token(monkeypatch, sentiment, host,
     if is_public:
         assert len(gate.token) == 32
         assert message.count(gate.token) == 1
+
+
+class Request:
+    response_complete = True
+
+
+class Connection:
+    def __init__(self):
+        self.cycle, self.closed = Request(), False
+        self.transport = SimpleNamespace(close=lambda: setattr(self, "closed", True))
+
+
+def test_a_connection_is_idle_only_from_its_last_request_on(monkeypatch):
+    used, silent, clock = Connection(), Connection(), []
+
+    async def sleep(seconds):
+        clock.append(seconds)
+        used.cycle = Request()  # answered between two checks
+        if len(clock) == 30:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(serve_module, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(serve_module, "time", SimpleNamespace(monotonic=lambda: sum(clock)))
+    server = SimpleNamespace(server_state=SimpleNamespace(connections={used, silent}))
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(serve_module._close_idle(server, 10))
+    assert (used.closed, silent.closed) == (False, True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,6 +22,7 @@ from wherefrom.answers.recorded import (
     row_data,
     row_of,
 )
+from wherefrom.answers.sentences import Splitter, sentence_spans
 from wherefrom.answers.sources import (
     AnswerToken,
     Citation,
@@ -35,7 +35,8 @@ from wherefrom.answers.sources import (
     span_of,
     span_of_characters,
 )
-from wherefrom.answers.tokens import sentences_of, with_answer, words_of
+from wherefrom.answers.tokens import with_answer, words_of
+from wherefrom.answers.verdicts import Verdict, verdicts
 from wherefrom.core.explanation import RUNNERS_UP, Explanation, Ledger, TargetInfo, Unit
 from wherefrom.errors import InputError, use_method
 from wherefrom.methods.base import Advance
@@ -57,6 +58,7 @@ class Answer(Displayable, Record):
     versions: Mapping[str, str] = field(repr=False)
     against: int | None = None
     finished: bool | None = None  # whether a stop token ended it; None: not generated
+    splitter: Splitter | None = field(default=None, repr=False)  # of texts into sentences
     _cache: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __repr__(self) -> str:
@@ -144,10 +146,9 @@ class Answer(Displayable, Record):
         """The words of the answer."""
         return [self._of_characters(*span) for span in words_of(self.text)]
 
-    @property
     def sentences(self) -> list[PromptSpan]:
-        """The sentences of the answer."""
-        return [self._of_characters(*span) for span in sentences_of(self.text)]
+        """The sentences of the answer, with their characters in it and their tokens."""
+        return [self._of_characters(*span) for span in sentence_spans(self.text, self.splitter)]
 
     def _of_characters(self, start: int, end: int) -> PromptSpan:
         return span_of_characters(self.attribution.answer.pieces, start, end)
@@ -188,6 +189,16 @@ class Answer(Displayable, Record):
             )
         row: RelevanceRow = self._cache[key]
         return row
+
+    def explaining(self, of: Of) -> Answer:
+        """The same answer with another explained quantity; the forward pass is shared."""
+        if of == self.explained:
+            return self
+        if ("explaining", of) not in self._cache:
+            attribution = replace(self.attribution, of=of)
+            self._cache["explaining", of] = replace(self, attribution=attribution, _cache={})
+        answer: Answer = self._cache["explaining", of]
+        return answer
 
     def keep(self, span: tuple[int, int], row: RelevanceRow) -> None:
         """Stores the relevance for a span, (first, last + 1), which a batch has computed."""
@@ -334,16 +345,22 @@ class Answer(Displayable, Record):
         """
         return cited(self, check, multi_hop)
 
-    def drops(self, passages: Sequence[Part]) -> dict[str, Values]:
-        """How far the log-probability of each token drops without each passage."""
-        if "drops" not in self._cache:
-            self._cache["drops"] = {
-                part.name: self.measured.log_probabilities
-                - self.attribution.log_probabilities_without(part.name)
-                for part in passages
-            }
-        drops: dict[str, Values] = self._cache["drops"]
-        return drops
+    def verdicts(self) -> list[Verdict]:
+        """Whether a passage supports each sentence of the answer, with a probability.
+
+        It takes a forward pass without any passage, and one for each of the first two passages by
+        relevance.
+        """
+        return verdicts(self)
+
+    def drop(self, *names: str) -> Values:
+        """How far the log-probability of each token drops without these parts of the prompt."""
+        key = ("drop", *names)
+        if key not in self._cache:
+            without = self.attribution.log_probabilities_without(*names)
+            self._cache[key] = self.measured.log_probabilities - without
+        drop: Values = self._cache[key]
+        return drop
 
     # Output
 
@@ -364,8 +381,14 @@ class Answer(Displayable, Record):
             "explained": {"first": whole.first, "last": whole.last, **row_data(self.row(whole))},
             "sources": [asdict(source) for source in self.sources("passage")],
             "rows": None if rows is None else [row_data(row) for row in rows],
+            "sentences": None if self.splitter is None else self._split_texts(self.splitter),
             "versions": dict(self.versions),
         }
+
+    def _split_texts(self, splitter: Splitter) -> list[list[str]]:
+        """The sentences of the answer and of each part, by the user's splitter."""
+        texts = [self.text, *(self.prompt[part.start : part.end] for part in self.parts)]
+        return [[text[a:b] for a, b in sentence_spans(text, splitter)] for text in texts]
 
     @classmethod
     def _of_data(cls, data: dict[str, Any]) -> Self:
@@ -378,6 +401,8 @@ class Answer(Displayable, Record):
             data["against"],
             data["finished"],
         )
+        if data.get("sentences") is not None:
+            answer = replace(answer, splitter=answer._saved_splitter(data["sentences"]))
         length = answer.start + len(answer)
         part, rows = data["explained"], data["rows"]
         answer._cache["tokens"] = tuple(AnswerToken(**token) for token in data["tokens"])
@@ -387,6 +412,11 @@ class Answer(Displayable, Record):
             if len(rows) != len(answer):
                 raise ValueError(f"{len(answer)} tokens but {len(rows)} rows")
         return answer
+
+    def _saved_splitter(self, sentences: list[list[str]]) -> Splitter:
+        """A splitter that knows the texts of a saved answer."""
+        texts = [self.text, *(self.prompt[part.start : part.end] for part in self.parts)]
+        return dict(zip(texts, sentences, strict=True)).__getitem__
 
     def __str__(self) -> str:
         return str(_renderer("terminal")(self))
@@ -401,14 +431,17 @@ class Answer(Displayable, Record):
         parts = [{"part": unit.field} for unit in explanation.units]
         return [part | row for part, row in zip(parts, explanation._rows(), strict=True)]
 
-    def to_png(self, path: str | Path, level: Level = "word", *, multi_hop: bool = False) -> None:
-        """The matrix as a picture: answer tokens × prompt words and earlier answer tokens.
+    def _figures(self) -> Mapping[str, Callable[..., Any]]:
+        """The shares of each row, relevance / Σ |relevance|; and `of()`.
 
-        It shows shares of each row, relevance / Σ |relevance|. `level` sets the columns of
-        the prompt; `multi_hop` as in `of`.
+        `level` of "matrix" sets the columns of the prompt; `multi_hop` is that of `of`.
         """
-        draw = import_module("wherefrom.show.answer").alignment_plot
-        draw(self, Path(path), level, multi_hop)
+        draw = import_module("wherefrom.show.answer").matrix_drawing
+
+        def matrix(level: Level = "word", multi_hop: bool = False) -> Any:
+            return draw(self, level, multi_hop)
+
+        return {"matrix": matrix, **self.of()._figures()}
 
 
 def _renderer(kind: str) -> Callable[..., str]:

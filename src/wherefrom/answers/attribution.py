@@ -26,6 +26,21 @@ Of = Literal["contrast", "logit", "logprob"]
 """The explained quantity of a token: logit minus the runner-up's, logit, or log-probability."""
 
 
+_VARIANTS = 8
+"""The tokens among which the most likely other word is looked for."""
+
+
+def _other_word(token_id: int, likely: Sequence[int], tokenizer: Any) -> int:
+    """The first token that is not a variant of a word: other case, or a space before it."""
+    if tokenizer is None:
+        return likely[0]
+    word, *others = (
+        str(tokenizer.decode([number])).strip().casefold() for number in (token_id, *likely)
+    )
+    different = (number for number, other in zip(likely, others, strict=True) if other != word)
+    return next(different, likely[0]) if word else likely[0]
+
+
 class AnsweredPrompt:
     """A prompt with its answer, the method, and the explained quantity."""
 
@@ -56,10 +71,13 @@ class Measured:
     warnings: tuple[str, ...] = ()
 
     @staticmethod
-    def of(logits: Tensor, answer: AnswerTokens, against: Mapping[int, int]) -> Measured:
+    def of(
+        logits: Tensor, answer: AnswerTokens, against: Mapping[int, int], tokenizer: Any = None
+    ) -> Measured:
         """Measures the tokens of an answer in the logits, (tokens, vocabulary).
 
-        They are compared with the most likely other token, or the one that `against` names.
+        They are compared with the most likely token of another word, or the one that `against`
+        names: " seven" and "Seven" are one word.
         """
         rows = logits.double().cpu()
         ids = torch.tensor(answer.ids).unsqueeze(1)
@@ -69,7 +87,13 @@ class Measured:
                 f"{rows.shape[1] - 1}."
             )
         logs = rows.log_softmax(-1)
-        others = rows.scatter(1, ids, -torch.inf).argmax(-1, keepdim=True)
+        likely = rows.scatter(1, ids, -torch.inf).topk(min(_VARIANTS, rows.shape[1])).indices
+        others = torch.tensor(
+            [
+                [_other_word(token_id, row, tokenizer)]
+                for token_id, row in zip(answer.ids, likely.tolist(), strict=True)
+            ]
+        )
         for i, token_id in against.items():
             others[i] = token_id
         return Measured(
@@ -166,7 +190,7 @@ class AnswerAttribution(AnsweredPrompt):
         with Scope(inference=False):
             graph, target = self._graph(), SpanTarget(position=self._positions())
             rows = self.plain_rows() if graph is None else target.rows(graph.logits)[0]
-            measured = Measured.of(rows, self.answer, against or {})
+            measured = Measured.of(rows, self.answer, against or {}, self.tokenizer)
             return replace(measured, warnings=(*self.notes, *self.warn_of_difference(rows)))
 
     @property
@@ -193,11 +217,11 @@ class AnswerAttribution(AnsweredPrompt):
         )
 
     @restores_state
-    def log_probabilities_without(self, name: str) -> Values:
-        """The log-probability of each token of the answer without a part of the prompt."""
+    def log_probabilities_without(self, *names: str) -> Values:
+        """The log-probability of each token of the answer without these parts of the prompt."""
         assert self.prompt.script is not None
         tokenizer, opening = self.reader.tokenizer, self.prompt.opening
-        script = self.prompt.script.without(name)
+        script = self.prompt.script.without(*names)
         prompt = tokenized(tokenizer, script, bool(opening), self.reader.joint_processor)
         if prompt.encoded_images is not None and self.prompt.encoded_images is not None:
             prompt = replace(

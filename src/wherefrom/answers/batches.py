@@ -110,7 +110,9 @@ def _together(tasks: Sequence[Task]) -> list[Explained]:
         logits = run(Case(runner, inputs, read_target)) if graph is None else graph.logits
         rows = read_target.rows(logits)  # (B, R, vocabulary)
         measured = [
-            Measured.of(rows[sample, : task.count], task.attribution.answer, task.against)
+            Measured.of(
+                rows[sample, : task.count], task.attribution.answer, task.against, reader.tokenizer
+            )
             for sample, task in enumerate(tasks)
         ]
         lengths = [len(task.attribution.prompt.ids) + task.count for task in tasks]

@@ -83,7 +83,7 @@ class Generation:
         )
         if unused:
             raise InputError(f"generation has no option {', '.join(map(repr, unused))}.")
-        stops = _stops(config)
+        stops = stop_tokens(config)
         if config.pad_token_id is None and stops:
             config.pad_token_id = min(stops)
         return config
@@ -156,7 +156,7 @@ def _batch(
     """
     padding = config.pad_token_id
     number = padding if isinstance(padding, int) and padding >= 0 else 0
-    ids, mask = padded(prompts, number, left=not _has_encoder(runner))
+    ids, mask = padded(prompts, number, left=not has_encoder(runner))
     return ids, mask.long()
 
 
@@ -186,7 +186,7 @@ def _generate(
 def _cut(runner: ModelRunner, written: list[int], width: int, config: Any) -> Generated:
     """The answer in a row, without prompt, stop token and padding."""
     opening: list[int] = []
-    if _has_encoder(runner):
+    if has_encoder(runner):
         opening = decoder_opening(runner, config)
         if written[: len(opening)] != opening:
             raise ModelError(
@@ -195,12 +195,13 @@ def _cut(runner: ModelRunner, written: list[int], width: int, config: Any) -> Ge
                 **GIVE_ANSWER,
             )
         width = len(opening)
-    answer, stops = written[width:], _stops(config)
+    answer, stops = written[width:], stop_tokens(config)
     end = next((place for place, number in enumerate(answer) if number in stops), None)
     return Generated(answer[:end], end is not None, opening)
 
 
-def _has_encoder(runner: ModelRunner) -> bool:
+def has_encoder(runner: ModelRunner) -> bool:
+    """Whether the model is an encoder–decoder."""
     return bool(getattr(getattr(runner.model, "config", None), "is_encoder_decoder", False))
 
 
@@ -254,7 +255,7 @@ class _Streamer:
         """Does nothing; transformers requires it."""
 
 
-def _stops(config: Any) -> set[int]:
+def stop_tokens(config: Any) -> set[int]:
     """The tokens that end an answer."""
     stop = config.eos_token_id
     if stop is None:

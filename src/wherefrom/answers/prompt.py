@@ -18,10 +18,15 @@ _PARAGRAPH = re.compile(r"\n[ \t]*\n\s*")
 
 @dataclass(frozen=True)
 class Passage:
-    """A text that the answer may come from."""
+    """A text that the answer may come from.
+
+    `trusted=False` marks a text that others can write to, such as a web page: verdicts say how much
+    of a sentence comes from it.
+    """
 
     text: str
     title: str = ""
+    trusted: bool = True
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Part:
     title: str
     start: int
     end: int
+    trusted: bool = True
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class PromptPiece:
     kind: str = ""
     title: str = ""
     scaffold: bool = False
+    trusted: bool = True
 
 
 IMAGE = PromptPiece("", TEMPLATE, "image", scaffold=True)
@@ -133,10 +140,10 @@ class Script:
             )
         return _of_messages(prompt, images)
 
-    def without(self, name: str) -> Script:
-        """The script without a part and its scaffold."""
+    def without(self, *names: str) -> Script:
+        """The script without these parts and their scaffold."""
         turns = (
-            replace(turn, pieces=tuple(piece for piece in turn.pieces if piece.name != name))
+            replace(turn, pieces=tuple(piece for piece in turn.pieces if piece.name not in names))
             for turn in self.turns
         )
         return replace(
@@ -167,7 +174,9 @@ class Script:
                 first = max(position, place.start)
                 end = min(position + len(piece.text), place.start + place.length)
                 if not piece.scaffold and end > first:
-                    parts.append(Part(piece.name, piece.kind, piece.title, first, end))
+                    parts.append(
+                        Part(piece.name, piece.kind, piece.title, first, end, piece.trusted)
+                    )
                 position += len(piece.text)
         return text, tuple(sorted(parts, key=lambda part: part.start))
 
@@ -204,9 +213,8 @@ def _of_parts(prompt: Prompt, chat: bool, images: int, placeholder: str) -> Scri
             raise InputError(f"{name} is empty.")
         title = f"{passage.title.strip()}\n" if passage.title.strip() else ""
         pieces.append(PromptPiece(f"[{number}] ", name, scaffold=True))
-        pieces.append(
-            PromptPiece(title + passage.text.strip(), name, "passage", passage.title.strip())
-        )
+        text, known = title + passage.text.strip(), passage.title.strip()
+        pieces.append(PromptPiece(text, name, "passage", known, trusted=passage.trusted))
         pieces.append(PromptPiece("\n\n", name, scaffold=True))
     if prompt.question.strip():
         if prompt.passages or not chat:

@@ -66,7 +66,7 @@ class Recorded(AnsweredPrompt):
         """Raises InputError, since this needs the model."""
         self._refuse("the matrix of the answer was not computed before it was saved")
 
-    def log_probabilities_without(self, name: str) -> NoReturn:
+    def log_probabilities_without(self, *names: str) -> NoReturn:
         """Raises InputError, since this needs the model."""
         self._refuse("a passage can be left out only with the model")
 

@@ -21,9 +21,12 @@ from wherefrom.answers.generate import (
     generated_together,
     is_greedy_alone,
     is_padding_ignored,
+    stop_tokens,
 )
 from wherefrom.answers.prompt import Prompt, PromptLike
+from wherefrom.answers.sentences import Splitter
 from wherefrom.answers.tokens import (
+    BROKEN,
     AnswerTokens,
     PromptTokens,
     answer_of_ids,
@@ -94,10 +97,15 @@ class AnswerRequest:
     method: Method
     of: Of
     versions: Mapping[str, str]
+    splitter: Splitter | None = None
 
     @staticmethod
     def create(
-        reader: TextReader, method: Method, of: Of, versions: Mapping[str, str]
+        reader: TextReader,
+        method: Method,
+        of: Of,
+        versions: Mapping[str, str],
+        splitter: Splitter | None = None,
     ) -> AnswerRequest:
         """A request that restores the model's attributes and hooks after each run.
 
@@ -108,7 +116,7 @@ class AnswerRequest:
                 f'an answer has no "{of}" to explain; {nearest(str(of), get_args(Of))}'
             )
         runner = replace(reader.runner, restores=True)
-        return AnswerRequest(replace(reader, runner=runner), method, of, versions)
+        return AnswerRequest(replace(reader, runner=runner), method, of, versions, splitter)
 
     def explain(
         self,
@@ -146,6 +154,30 @@ class AnswerRequest:
         return self._answer_with_graph(
             self._generated_task(tokens, self._alone(tokens, generation, on_text), against)
         )
+
+    def stream(
+        self,
+        prompt: PromptLike,
+        generation: Generation,
+        on_answer: Callable[[AnswerTokens], None],
+    ) -> Answer | None:
+        """Generates as `generate`; `on_answer` is called with the tokens so far.
+
+        None if the first token that the model generates is a stop token.
+        """
+        if self.reader.has_decoder:
+            raise ModelError(f"{self.reader.runner.name} is an encoder–decoder: it cannot chat.")
+        tokens, runner = self._read(prompt), self.reader.runner
+        ends = stop_tokens(generation.config(runner))
+
+        def on_ids(ids: list[int]) -> None:
+            if ids[-1] not in ends:
+                on_answer(answer_of_ids(self.reader.tokenizer, tokens, ids))
+
+        written = generated(runner, tokens.ids, generation, on_ids)
+        if not written.ids:
+            return None
+        return self._answer_with_graph(self._generated_task(tokens, written, None))
 
     def generate_each(
         self,
@@ -279,7 +311,9 @@ class AnswerRequest:
 
     def _answer(self, task: Task, measured: Measured) -> Answer:
         name, index = self.reader.runner.name, next(iter(task.against), None)
-        return Answer(task.attribution, measured, name, self.versions, index, task.finished)
+        return Answer(
+            task.attribution, measured, name, self.versions, index, task.finished, self.splitter
+        )
 
 
 def _text_callback(
@@ -290,10 +324,10 @@ def _text_callback(
         return None
 
     def on_ids(ids: list[int]) -> None:
-        text = "".join(pieces_of(tokenizer, (), ids))
-        if tokenizer is not None:
-            text = str(tokenizer.decode(ids, skip_special_tokens=True))
-        on_text(text.rstrip("\ufffd"))
+        if tokenizer is None:
+            on_text("".join(pieces_of(tokenizer, (), ids)))
+        else:
+            on_text(str(tokenizer.decode(ids, skip_special_tokens=True)).rstrip(BROKEN))
 
     return on_ids
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from wherefrom.answers.multi_hop import RelevanceRow
-from wherefrom.answers.tokens import sentences_of, words_of
+from wherefrom.answers.prompt import Part
+from wherefrom.answers.sentences import sentence_spans
+from wherefrom.answers.tokens import words_of
 from wherefrom.errors import InputError, TargetError, nearest
 
 if TYPE_CHECKING:
@@ -34,11 +36,13 @@ class AnswerToken:
 
 @dataclass(frozen=True)
 class PromptSpan:
-    """Consecutive tokens of the answer: `first` to `last` − 1."""
+    """Consecutive tokens of the answer, `first` to `last` − 1, and its characters in the answer."""
 
     text: str
     first: int
     last: int
+    start: int
+    end: int
 
 
 def span_of_characters(pieces: Sequence[str], start: int, end: int) -> PromptSpan:
@@ -51,7 +55,7 @@ def span_of_characters(pieces: Sequence[str], start: int, end: int) -> PromptSpa
     first = inside[0]
     while first > 0 and not pieces[first - 1]:
         first -= 1  # tokens that share one character have an empty text
-    return PromptSpan("".join(pieces)[start:end], first, inside[-1] + 1)
+    return PromptSpan("".join(pieces)[start:end], first, inside[-1] + 1, start, end)
 
 
 def span_of(part: int | slice | str | PromptSpan, pieces: Sequence[str]) -> PromptSpan:
@@ -76,7 +80,8 @@ def span_of(part: int | slice | str | PromptSpan, pieces: Sequence[str]) -> Prom
             raise TargetError(f"there is no token {part}: the answer has {count} tokens.")
         first = part % count
         last = first + 1
-    return PromptSpan("".join(pieces[first:last]), first, last)
+    text, start = "".join(pieces[first:last]), len("".join(pieces[:first]))
+    return PromptSpan(text, first, last, start, start + len(text))
 
 
 def _span_of_text(part: str, pieces: Sequence[str]) -> PromptSpan:
@@ -175,7 +180,8 @@ def source_units(answer: Answer, level: Level, *, whole_images: bool = False) ->
     whole_images = whole_images or level in ("sentence", "passage")
     sentences = {
         part.name: [
-            part.start + end for _, end in sentences_of(answer.prompt[part.start : part.end])
+            part.start + end
+            for _, end in sentence_spans(answer.prompt[part.start : part.end], answer.splitter)
         ]
         for part in answer.parts
     }
@@ -207,6 +213,26 @@ Places = tuple[str, list[int]]
 
 def cited(answer: Answer, check: bool, multi_hop: bool) -> list[Citation]:
     """The passages for each sentence of the answer, the most relevant first."""
+    titles = {part.name: part.title for part in passages_of(answer)}
+    citations = []
+    for sentence in answer.sentences():
+        row = answer.row_after_hops(sentence, multi_hop)
+        by_name = {source.name: source for source in ranked(answer, "passage", row)}
+        supports = []
+        for name, title in titles.items():
+            source = by_name.get(name)
+            relevance, share = (0.0, 0.0) if source is None else (source.relevance, source.share)
+            where = slice(sentence.first, sentence.last)
+            drop = float(answer.drop(name)[where].sum()) if check else None
+            error = None if source is None else source.error
+            supports.append(Support(name, title, relevance, share, drop, error))
+        supports.sort(key=lambda support: -support.relevance)
+        citations.append(Citation(sentence, tuple(supports)))
+    return citations
+
+
+def passages_of(answer: Answer) -> list[Part]:
+    """The passages of the prompt."""
     passages = [part for part in answer.parts if part.kind == "passage"]
     if not passages:
         raise InputError(
@@ -215,19 +241,4 @@ def cited(answer: Answer, check: bool, multi_hop: bool) -> list[Citation]:
             command="Pass --passages, or a text of several paragraphs.",
             page="Add passages, or write several paragraphs.",
         )
-    drops = answer.drops(passages) if check else {}
-    titles = {part.name: part.title for part in passages}
-    citations = []
-    for sentence in answer.sentences:
-        row = answer.row_after_hops(sentence, multi_hop)
-        by_name = {source.name: source for source in ranked(answer, "passage", row)}
-        supports = []
-        for name, title in titles.items():
-            source = by_name.get(name)
-            relevance, share = (0.0, 0.0) if source is None else (source.relevance, source.share)
-            drop = float(drops[name][sentence.first : sentence.last].sum()) if check else None
-            error = None if source is None else source.error
-            supports.append(Support(name, title, relevance, share, drop, error))
-        supports.sort(key=lambda support: -support.relevance)
-        citations.append(Citation(sentence, tuple(supports)))
-    return citations
+    return passages

@@ -19,8 +19,7 @@ from wherefrom.inputs.text import from_ids, special_ids
 ANSWER = "answer"
 """The field of the answer's tokens."""
 _WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
-_SENTENCE = re.compile(r"\S.*?(?:[.!?。！？]+[\"'”’)\]]*(?=\s|$)|(?=\n)|$)", re.DOTALL)
-_BROKEN = "\ufffd"  # an incomplete character decodes to this
+BROKEN = "\ufffd"  # an incomplete character decodes to this
 
 
 @dataclass(frozen=True)
@@ -370,7 +369,7 @@ def pieces_of(tokenizer: Any, before: Sequence[int], ids: Sequence[int]) -> list
     for number in ids:
         window.append(number)
         text = decoded(window)
-        whole = text.rstrip(_BROKEN)  # an incomplete character waits for its other tokens
+        whole = text.rstrip(BROKEN)  # an incomplete character waits for its other tokens
         pieces.append(whole[done:])
         done = max(done, len(whole))
         if len(window) > 16 and whole == text:
@@ -408,13 +407,3 @@ def words_of(text: str) -> list[tuple[int, int]]:
     ["It's", '3', '.', '5', 'km', '.']
     """
     return [match.span() for match in _WORD.finditer(text)]
-
-
-def sentences_of(text: str) -> list[tuple[int, int]]:
-    r"""The spans of the sentences of a text, which end with . ! ? before a space, or at a line end.
-
-    >>> text = "It is 3.5 km. Is it far?\n- No"
-    >>> [text[a:b] for a, b in sentences_of(text)]
-    ['It is 3.5 km.', 'Is it far?', '- No']
-    """
-    return [match.span() for match in _SENTENCE.finditer(text)]

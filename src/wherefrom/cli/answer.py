@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wherefrom.cli.options import Budget, Device, Dtype, Html, Json, MethodName, Settings
+from wherefrom.cli.options import Budget, Device, Dtype, Html, Json, MethodName, Plot, Settings
 from wherefrom.cli.output import complain, exit_if_left_out, progress, say, say_styled, write_json
-from wherefrom.cli.reading import load, parsed
+from wherefrom.cli.reading import check_plot, load, parsed
 from wherefrom.errors import FileError, InputError, for_command
 from wherefrom.storage.text_file import decoded, read_bytes
 
@@ -64,14 +64,15 @@ def answer(
     ] = False,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Also measure the drop in probability without each passage."),
+        typer.Option(
+            "--check",
+            help="Also leave passages out: how far the probability drops, and a verdict on each "
+            "sentence.",
+        ),
     ] = False,
     json: Json = None,
     html: Html = None,
-    png: Annotated[
-        Path | None,
-        typer.Option("--png", help="Write a heatmap of answer tokens × prompt words here."),
-    ] = None,
+    plot: Plot = None,
     settings: Settings = None,
     budget: Budget = None,
     dtype: Dtype = None,
@@ -82,13 +83,14 @@ def answer(
     options |= {} if budget is None else {"budget": budget}
     sampling: dict[str, Any] = {"temperature": temperature, "seed": seed}
     if prompt is not None and is_lines(prompt):
-        _refuse_single(passages, question, system, image, answer, html, png)
+        _refuse_single(passages, question, system, image, answer, html, plot)
         lines = read_lines(prompt)
         explainer = load(model, dtype=dtype, device=device)
         results = _answer_lines(explainer, lines, max_new_tokens, options, sampling)
         _show_lines([answer for answer in results if answer is not None], json, check, through)
         exit_if_left_out(results.count(None), len(lines), "prompts")
         return
+    check_plot(plot)
     prompt_read = _prompt(prompt, passages, question, system)
     explainer = load(model, dtype=dtype, device=device)
     options["images"] = image or []
@@ -96,13 +98,13 @@ def answer(
         result = explainer.generate(prompt_read, max_new_tokens, **sampling, **options)
     else:
         result = explainer.answer(prompt_read, answer, **options)
-    if html is not None or png is not None or through:
+    if html is not None or plot is not None or through:
         with progress("explaining") as advance:
             result.rows(lambda done, count: advance(done, count, method))
     if html is not None:
         result.to_html(html)
-    if png is not None:
-        result.to_png(png, multi_hop=through)
+    if plot is not None:
+        result.plot("matrix", plot, multi_hop=through)
     if json is not None:
         data = _data(result, check, through)
         write_json(json, json_text.dumps(data, ensure_ascii=False, indent=1))
@@ -112,7 +114,7 @@ def answer(
 
 def _refuse_single(*options: Any) -> None:
     """Refuses options for a single prompt if --prompt names a file of several."""
-    names = ("--passages", "--question", "--system", "--image", "--answer", "--html", "--png")
+    names = ("--passages", "--question", "--system", "--image", "--answer", "--html", "--plot")
     for name, value in zip(names, options, strict=True):
         if value:
             raise InputError(
@@ -194,6 +196,7 @@ def _data(result: Answer, check: bool, through: bool) -> dict[str, Any]:
     data = result.to_dict()
     if any(part.kind == "passage" for part in result.parts):
         data["citations"] = [asdict(c) for c in result.citations(check, multi_hop=through)]
+        data["verdicts"] = [asdict(verdict) for verdict in result.verdicts()] if check else []
     return data
 
 
@@ -202,20 +205,25 @@ def _show(result: Answer, check: bool, through: bool) -> None:
 
     cited = any(part.kind == "passage" for part in result.parts)
     citations = result.citations(check, multi_hop=through) if cited else None
-    say_styled(terminal(result, multi_hop=through, citations=citations))
+    verdicts = result.verdicts() if cited and check else ()
+    say_styled(terminal(result, multi_hop=through, citations=citations, verdicts=verdicts))
 
 
 _LINES = (".jsonl", ".ndjson")
-_FIELDS = ("prompt", "question", "passages", "system", "answer", "against")
+_FIELDS = ("prompt", "question", "passages", "system", "answer", "against", "supporting")
 
 
 @dataclass(frozen=True)
 class PromptLine:
-    """One prompt of a file, optionally with an answer and an answer to compare with."""
+    """One prompt of a file, optionally with an answer and an answer to compare with.
+
+    `supporting` are the numbers of the passages that support the answer, for `wherefrom evaluate`.
+    """
 
     prompt: PromptLike
     answer: str | None = None
     against: str | None = None
+    supporting: tuple[int, ...] | None = None
 
 
 def is_lines(prompt: str) -> bool:
@@ -278,7 +286,7 @@ def _line(data: Any) -> PromptLine:
     for key in ("question", "system", "answer", "against"):
         if not isinstance(data.get(key, ""), str):
             raise InputError(f"{key} must be a text, got {data[key]!r}.")
-    extra = data.get("answer"), data.get("against")
+    extra = data.get("answer"), data.get("against"), _supporting(data)
     if "prompt" in data:
         if any(data.get(key) for key in ("question", "passages", "system")):
             raise InputError("pass either prompt, or question with passages and system, not both.")
@@ -294,6 +302,20 @@ def _line(data: Any) -> PromptLine:
                 f'a passage is a text or {{"text": …, "title": …}}, got {str(passage)[:60]!r}.'
             )
     return PromptLine(Prompt(data.get("question", ""), passages, data.get("system", "")), *extra)
+
+
+def _supporting(data: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The numbers of the passages that support an answer, from 1 on."""
+    numbers, count = data.get("supporting"), len(data.get("passages") or ())
+    if numbers is None:
+        return None
+    if not isinstance(numbers, list) or not all(
+        isinstance(number, int) and 1 <= number <= count for number in numbers
+    ):
+        raise InputError(
+            f"supporting must be a list of numbers of passages, 1 to {count}, got {numbers!r:.60}."
+        )
+    return tuple(numbers)
 
 
 def _one_prompt(data: Any) -> PromptLike:

@@ -258,18 +258,12 @@ def _job(
 def _write_bias_report(study: Bias, out: Path) -> None:
     from wherefrom.show.corpus import render_bias
 
-    histogram = _histogram(study.distribution(), study.corpus.question, out / "histogram.png")
-    write_text(out / "report.html", render_bias(study, histogram))
-
-
-def _histogram(values: dict[str, list[float]], question: str, path: Path) -> Path | None:
-    from wherefrom.show.figure import histogram_plot
-
     try:
-        return histogram_plot(values, f"relevance for {question}", path)
+        histogram = study.plot("histogram", out / "histogram.png")
     except MissingExtra as error:
         say(f"wherefrom: no histogram: {error}", err=True)
-        return None
+        histogram = None
+    write_text(out / "report.html", render_bias(study, histogram))
 
 
 def _finish(out: Path, summary: str, corpus: Corpus) -> None:

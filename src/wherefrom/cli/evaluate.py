@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from wherefrom.cli.answer import is_lines, read_lines
 from wherefrom.cli.options import (
     Address,
     Device,
@@ -26,16 +27,26 @@ from wherefrom.cli.options import (
     Truncate,
     Workers,
 )
-from wherefrom.cli.output import exit_after_rows, interrupted, progress, saved_to_resume, say
+from wherefrom.cli.output import (
+    exit_after_rows,
+    interrupted,
+    progress,
+    saved_to_resume,
+    say,
+    say_styled,
+)
 from wherefrom.cli.reading import check_molecules, listed, load, read_texts
-from wherefrom.errors import MissingExtra
+from wherefrom.errors import InputError, MissingExtra
 from wherefrom.storage.writing import write_text
 
 
 def evaluate(
     data: Annotated[
         Path,
-        typer.Argument(help="CSV, TSV, JSONL or Parquet (also .gz), or a folder of images."),
+        typer.Argument(
+            help="CSV, TSV, JSONL or Parquet (also .gz), a folder of images, or for a language "
+            "model JSONL of answers: question, passages, answer, supporting (numbers of passages)."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for tables, plots and the report.")],
     model: Model = None,
@@ -72,6 +83,9 @@ def evaluate(
     gpus_per_worker: GpusPerWorker = 0,
 ) -> None:
     """Measure which methods can be trusted on this model and data."""
+    if _has_answers(data):
+        _evaluate_answers(data, out, model, dtype, device)
+        return
     from wherefrom.evaluation.evaluate import evaluate as run_evaluation
     from wherefrom.inputs.table import read_table
     from wherefrom.show.report import render_evaluation
@@ -106,7 +120,7 @@ def evaluate(
         result.to_csvs(out)
         result.to_json(out / "evaluation.json")
         try:
-            pictures = result.plot(out)
+            pictures = result.plots(out)
         except MissingExtra as error:
             say(f"wherefrom: the report has no plots: {error}", err=True)
             pictures = []
@@ -126,6 +140,35 @@ def evaluate(
         rejected=sum(result.skipped.values()),
         not_drawn=len(rows) - drawn,
     )
+
+
+def _has_answers(data: Path) -> bool:
+    """Whether this is a file of answers, labelled with the passages that support them."""
+    if not is_lines(str(data)) or not data.is_file():
+        return False
+    with data.open(encoding="utf-8", errors="replace") as file:
+        return '"supporting"' in file.readline()
+
+
+def _evaluate_answers(
+    data: Path, out: Path, model: str | None, dtype: str | None, device: str | None
+) -> None:
+    """Measures citations and verdicts on answers whose support is known."""
+    from wherefrom.evaluation.answers import evaluate_answers
+
+    lines = read_lines(str(data))
+    unlabelled = [i for i, line in enumerate(lines, 1) if None in (line.answer, line.supporting)]
+    if unlabelled:
+        raise InputError(f"answer {unlabelled[0]} of {data} has no answer or no supporting.")
+    explainer = load(model or "smollm2", dtype=dtype, device=device)
+    prompts = [line.prompt for line in lines]
+    answers = [line.answer or "" for line in lines]
+    supporting = [line.supporting or () for line in lines]
+    with progress("evaluating") as advance:
+        result = evaluate_answers(explainer, prompts, answers, supporting, advance)
+    out.mkdir(parents=True, exist_ok=True)
+    result.to_json(out / "evaluation.json")
+    say(str(result))
 
 
 def audit(
@@ -159,4 +202,7 @@ def audit(
     if json is not None and str(json) != "-":
         result.to_json(json)
         say(f"wrote {json}", err=True)
-    say(result.to_json() if str(json) == "-" else str(result))
+    if str(json) == "-":
+        say(result.to_json())
+    else:
+        say_styled(str(result))

@@ -25,7 +25,7 @@ from wherefrom.cli.options import (
     Model,
     Numbers,
     PairOption,
-    Png,
+    Plot,
     Position,
     Seed,
     Settings,
@@ -41,6 +41,7 @@ from wherefrom.cli.output import complain, exit_if_left_out, progress, say, say_
 from wherefrom.cli.reading import (
     Sources,
     check_molecules,
+    check_plot,
     image_units,
     listed,
     load,
@@ -73,7 +74,7 @@ def explain(
     words: Words = False,
     json: Json = None,
     html: Html = None,
-    png: Png = None,
+    plot: Plot = None,
     units: Units = None,
     smiles: Smiles = None,
     file: FromFile = None,
@@ -90,10 +91,10 @@ def explain(
     numbers: Numbers = False,
 ) -> None:
     """Explain a text, image or molecule: heatmap and ledger."""
-    _check_png(png)
+    check_plot(plot)
     model = model or ("bace" if smiles else None)
     sources = _molecules(smiles) if smiles else read_texts(texts, file, encoding)
-    _check_pair(pair, sources)
+    _check_single(pair, plot, sources)
     explainer = load(model, sources.texts, dtype, device)
     check_molecules(explainer, smiles)
     options = parsed(settings) | {"position": position, "entity": entity}
@@ -122,8 +123,8 @@ def explain(
         _write_json(explanations, json, is_list=len(sources) > 1)
     if html is not None:
         _write_pages([[explanation] for explanation in explanations], html)
-    if png is not None:
-        _draw(explanations, png)
+    if plot is not None:
+        _draw(explanations, plot)
     if json is None or str(json) != "-":
         from wherefrom.show.terminal import render
 
@@ -143,7 +144,7 @@ def compare(
     words: Words = False,
     json: Json = None,
     html: Html = None,
-    png: Png = None,
+    plot: Plot = None,
     units: Units = None,
     beside: Annotated[
         str | None, typer.Option(help="Also explain an image for this class, side by side.")
@@ -166,12 +167,12 @@ def compare(
     from wherefrom.methods import METHODS
     from wherefrom.show.terminal import render_rows
 
-    _check_png(png)
+    check_plot(plot)
     if methods and every:
         raise InputError("pass either --methods or --all, not both.")
     model = model or ("bace" if smiles else None)
     sources = _molecules(smiles) if smiles else read_texts(texts, file, encoding)
-    _check_pair(pair, sources)
+    _check_single(pair, plot, sources)
     names = with_settings(listed(methods) or (METHODS if every else COMPARED), settings)
     explainer = load(model, sources.texts, dtype, device)
     check_molecules(explainer, smiles)
@@ -204,8 +205,8 @@ def compare(
         _write_json(explanations, json, is_list=len(sources) > 1 or len(explanations) > 1)
     if html is not None:
         _write_pages(tables, html, beside=beside is not None)
-    if png is not None:
-        _draw(explanations, png)
+    if plot is not None:
+        _draw(explanations, plot)
     if json is None or str(json) != "-":
 
         def block(explanations: list[Explanation], legend: bool) -> str:
@@ -241,12 +242,12 @@ def methods() -> None:
 
 
 def models() -> None:
-    """List the embedded models, and how to install the language model."""
+    """List the embedded models, and how to install the language models."""
     from rich.console import Console
     from rich.table import Table
 
-    from wherefrom.models import smollm2
     from wherefrom.models.embedded import embedded
+    from wherefrom.models.packaged import LANGUAGE_MODELS
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     for column in ("model", "task", "data", "measured", "parameters", "size"):
@@ -265,8 +266,9 @@ def models() -> None:
             f"{card.megabytes:.1f} MB",
         )
     Console().print(table)
-    state = "installed" if smollm2.is_installed() else f"install it with: {smollm2.INSTALL}"
-    say(f"{smollm2.NAME}: SmolLM2-135M-Instruct, a small language model ({state})")
+    for name, model in LANGUAGE_MODELS.items():
+        state = "installed" if model.is_installed() else f"install it with: {model.install}"
+        say(f"{name}: {model.about}, a small language model ({state})")
 
 
 def _blocks(
@@ -317,9 +319,11 @@ def _explain_all(
     return results, len(failures)
 
 
-def _check_pair(pair: str | None, sources: Sources) -> None:
-    if pair is not None and len(sources) != 1:
-        raise InputError(f"--pair applies to a single text, got {len(sources)}.")
+def _check_single(pair: str | None, plot: Path | None, sources: Sources) -> None:
+    """Refuses options for a single input if there are several."""
+    for name, value in (("--pair", pair), ("--plot", plot)):
+        if value is not None and len(sources) != 1:
+            raise InputError(f"{name} applies to a single input, got {len(sources)}.")
 
 
 def _molecules(smiles: list[str]) -> Sources:
@@ -333,17 +337,10 @@ def _write_json(explanations: list[Explanation], path: Path, is_list: bool) -> N
     write_json(path, json.dumps(data if is_list else data[0], ensure_ascii=False, indent=1))
 
 
-def _check_png(path: Path | None) -> None:
-    if path is not None and path.suffix.lower() != ".png":
-        raise FileError(f"cannot write {path}: the file name must end in .png.")
-
-
 def _draw(explanations: list[Explanation], path: Path) -> None:
-    from wherefrom.show.explanation_figure import scene_plot
+    from wherefrom.core.explanation import Comparison
 
-    if any("png" not in (explanation.scene or {}) for explanation in explanations):
-        raise InputError("--png applies only to images and molecules; for texts use --html.")
-    scene_plot(explanations, path)
+    Comparison(explanations).plot(path=path)
     say(f"wrote {path}", err=True)
 
 

@@ -23,7 +23,9 @@ Dtype = Annotated[
 Device = Annotated[
     str | None, typer.Option(help="Device of the model: cpu, cuda, cuda:1, mps, or auto.")
 ]
-Png = Annotated[Path | None, typer.Option("--png", help="Write heatmaps of images to this file.")]
+Plot = Annotated[
+    Path | None, typer.Option("--plot", help="Write a figure to this .png, .pdf or .svg file.")
+]
 Smiles = Annotated[list[str] | None, typer.Option("--smiles", help="A molecule to explain.")]
 Units = Annotated[
     str | None, typer.Option(help="Units of an image: patches, pixels, or a cell size.")

@@ -111,7 +111,8 @@ def say(text: str, err: bool = False) -> None:
 def say_styled(text: str, err: bool = False) -> None:
     """Prints styled text; characters that the terminal's encoding lacks are escaped."""
     encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
-    typer.echo(text.encode(encoding, "backslashreplace").decode(encoding), err=err)
+    shown = text.encode(encoding, "backslashreplace").decode(encoding)
+    typer.echo(shown, err=err, color=True)  # which was decided when the text was styled
 
 
 def _drop_output() -> None:

@@ -106,6 +106,12 @@ def check_molecules(explainer: Explainer, smiles: list[str] | None) -> None:
         )
 
 
+def check_plot(path: Path | None) -> None:
+    """Refuses files whose format is not that of a figure."""
+    if path is not None and path.suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise FileError(f"cannot write {path}: the file name must end in .png, .pdf or .svg.")
+
+
 @dataclass(frozen=True)
 class Sources:
     """Texts with their locations; `unreadable` maps other locations to errors."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from wherefrom.errors import InputError, counted
 from wherefrom.storage.record import Displayable, Record
@@ -303,35 +303,11 @@ class Explanation(Displayable, Record):
             for i, (unit, score) in enumerate(zip(self.units, self.scores.tolist(), strict=True))
         ]
 
-    @overload
-    def plot(
-        self, kind: Literal["waterfall", "bar"] = ..., path: None = None, *, units: int = ...
-    ) -> Any: ...
-    @overload
-    def plot(
-        self, kind: Literal["waterfall", "bar"] = ..., *, path: str | Path, units: int = ...
-    ) -> Path: ...
-
-    def plot(
-        self,
-        kind: Literal["waterfall", "bar"] = "waterfall",
-        path: str | Path | None = None,
-        *,
-        units: int = 10,
-    ) -> Any:
-        """A plot of the strongest units: a matplotlib figure, or with `path` a file.
-
-        "waterfall": bars from zero to the output, each starting where the last one ended; "bar":
-        the scores by size. `units` is the number of units shown by name.
-        """
-        figure = import_module("wherefrom.show.explanation_figure")
-        return figure.plot(self, kind, None if path is None else Path(path), units)
-
-    def to_png(self, path: str | Path) -> None:
-        """The image or molecule next to its heatmap, as a PNG file."""
-        if self.scene is None or "png" not in self.scene:
-            raise InputError("to_png applies only to images and molecules; for texts use to_html.")
-        import_module("wherefrom.show.explanation_figure").scene_plot([self], Path(path))
+    def _figures(self) -> Mapping[str, Callable[..., Any]]:
+        """`units` of "waterfall" and "bar" is the number of units that are shown by name."""
+        figures: Mapping[str, Callable[..., Any]]
+        figures = import_module("wherefrom.show.explanation_figure").drawings(self)
+        return figures
 
 
 class Comparison(Displayable, list[Explanation]):
@@ -356,6 +332,12 @@ class Comparison(Displayable, list[Explanation]):
             {"unit": unit.text} | dict(zip(names, scores, strict=True))
             for unit, scores in zip(units, zip(*columns, strict=True), strict=True)
         ]
+
+    def _figures(self) -> Mapping[str, Callable[..., Any]]:
+        if not self:
+            return {}
+        draw = import_module("wherefrom.show.explanation_figure").heatmaps
+        return {"heatmap": lambda: draw(self)}
 
     def to_json(self, path: str | Path | None = None) -> str:
         """The explanations as a JSON list; with `path` also written there."""

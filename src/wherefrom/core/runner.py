@@ -404,6 +404,9 @@ def _described(tensor: Tensor) -> str:
     return f"{kind} of shape {tuple(tensor.shape)}"
 
 
+_NESTED = (tuple, list, Mapping)
+
+
 def _logits(out: Any, runner: ModelRunner) -> Tensor:
     if isinstance(out, Tensor):
         return out
@@ -415,12 +418,16 @@ def _logits(out: Any, runner: ModelRunner) -> Tensor:
     if all(isinstance(end, Tensor) for end in ends):  # of question answering
         with without_function_modes():  # not a call of the model
             return torch.stack([end for end in ends if end is not None], 1)  # (B, 2, places)
-    if isinstance(out, (tuple, list)):
+    if isinstance(out, (tuple, list)) and not isinstance(next(iter(out), None), _NESTED):
         tensors = [part for part in out if isinstance(part, Tensor)]
         tensors = [part for part in tensors if part.ndim] or tensors  # without a loss
         rows = [part for part in tensors if part.ndim <= 2]
+        config = getattr(runner.model, "config", None)
         # by convention the logits come first; other models may return a hidden state first
-        if len(tensors) == 1 or (tensors and hasattr(runner.model, "config")):
+        is_state = bool(tensors) and (
+            tensors[0].ndim == 3 and tensors[0].shape[-1] == getattr(config, "hidden_size", None)
+        )
+        if len(tensors) == 1 or (tensors and config is not None and not is_state):
             return tensors[0]
         if len(rows) == 1 and rows[0] is tensors[0]:  # logits and attention maps
             return tensors[0]

@@ -230,6 +230,8 @@ def ordered_labels(labels: Any, owner: str) -> list[str]:
     >>> ordered_labels({"2": "good", "0": "bad"}, "labels=")
     ['bad', '1', 'good']
     """
+    if hasattr(labels, "to_dict"):  # a pandas Series, by its index
+        labels = labels.to_dict()
     if isinstance(labels, Mapping):
         by_class: dict[int, str] = {}
         for key, label in labels.items():
@@ -338,13 +340,14 @@ class OutputNames:
         """The index of a class or token.
 
         A string is a name first: "1" is the class labelled "1" if there is one, else the class
-        with index 1. An integer is always an index.
+        with index 1. So is "1.0": pandas writes it for 1 into columns with gaps. An integer is
+        always an index.
         """
         if isinstance(target, str):
             index = self._token_id(target) if self.is_language_model else self._label_index(target)
             if index is not None:
                 return index
-            target = _number(target)
+            target = _number(target.removesuffix(".0"))
         try:
             index = operator.index(target)  # type: ignore[arg-type]
         except TypeError:
@@ -382,7 +385,7 @@ class OutputNames:
                 f'"{text}" is the label of classes {", ".join(map(str, matches))}: pass an index.'
             )
         index = matches[0] if matches else None
-        if index is None and not text.isdecimal():
+        if index is None and not text.removesuffix(".0").isdecimal():
             known = nearest(text, labels) if labels else "the model has no labels; pass an index."
             raise TargetError(f'there is no label "{text}"; {known}')
         return index

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -79,6 +79,15 @@ class Bias(Displayable):
     def _html(self, whole_page: bool) -> str:
         show = import_module("wherefrom.show.corpus")
         return str(show.render_bias(self, None, whole_page))
+
+    def _figures(self) -> Mapping[str, Callable[..., Any]]:
+        """The histogram, and the names with the highest and lowest medians.
+
+        `min_texts` of "names" is the least number of texts with a name.
+        """
+        figures: Mapping[str, Callable[..., Any]]
+        figures = import_module("wherefrom.show.figure").bias_drawings(self)
+        return figures
 
     def _rows(self) -> list[dict[str, Any]]:
         """One row for each name."""

@@ -81,8 +81,8 @@ class Corpus:
         ]
 
     def name(self, index: int) -> str:
-        """The name of a class."""
-        return self.classes[index] if 0 <= index < len(self.classes) else str(index)
+        """The name of a class; see `class_name`."""
+        return class_name(self.classes, index)
 
     def label(self, i: int) -> str | None:
         """The true class of text i, if known."""
@@ -151,6 +151,18 @@ class Corpus:
     def question(self) -> str:
         """A description of the target."""
         return "the predicted class" if self.target is None else str(self.target)
+
+
+def class_name(classes: Sequence[str], index: int) -> str:
+    """The name of a class, with its index if other classes have the same name.
+
+    >>> [class_name(["good", "bad", "bad"], index) for index in (0, 1, 2, 3)]
+    ['good', 'bad (1)', 'bad (2)', '3']
+    """
+    if not 0 <= index < len(classes):
+        return str(index)
+    name = classes[index]
+    return name if classes.count(name) == 1 else f"{name} ({index})"
 
 
 def concatenated(arrays: Sequence[NDArray[Any]], dtype: type) -> NDArray[Any]:

@@ -19,7 +19,7 @@ from wherefrom.core.explanation import Explanation, TargetInfo
 from wherefrom.core.progress import Progress, shown
 from wherefrom.core.target import Case
 from wherefrom.corpus.bias_study import name_records
-from wherefrom.corpus.corpus import NO_LABEL, Corpus, concatenated
+from wherefrom.corpus.corpus import NO_LABEL, Corpus, Ints, class_name, concatenated
 from wherefrom.corpus.names import Lexicon, NameUses, find_entities
 from wherefrom.corpus.statistics import Moments
 from wherefrom.corpus.views import text_columns, word_columns
@@ -176,11 +176,8 @@ def common_target(
         other = 1 - index
     if other == index:
         raise TargetError(f"target and against are the same class, {index}.")
-
-    def name(i: int) -> str:
-        return classes[i] if i < len(classes) else str(i)
-
-    return TargetInfo(index, name(index), other, None if other is None else name(other))
+    against_name = None if other is None else class_name(classes, other)
+    return TargetInfo(index, class_name(classes, index), other, against_name)
 
 
 @dataclass
@@ -234,7 +231,7 @@ class _CountPart:
 
 
 def _usable(part: DataPart) -> tuple[list[int], dict[int, str]]:
-    """The indices of the rows with a text and a label, and the reasons for skipping the others."""
+    """The indices of the rows with a text and a label, and why the others are skipped."""
     usable: list[int] = []
     skipped: dict[int, str] = {}
     for i, (text, label) in enumerate(zip(part.texts, part.labels, strict=True)):
@@ -275,8 +272,10 @@ class _ExplainPart:
                 explainer, chosen.method, index, against, chosen.batch_size, chosen.tokens,
                 chosen.truncate,
             )  # fmt: skip
-        usable, reasons = _usable(part)
-        counted, cut, groups = Counter(reasons.values()), 0, []
+        usable, kinds = _usable(part)
+        counted, cut, groups = Counter(kinds.values()), 0, []
+        unread = {i: str(part.texts[i]) for i in kinds if isinstance(part.texts[i], FileError)}
+        reasons = kinds | unread
         for rows, result in Attempts.at(self.store, part.name).results(
             len(usable), lambda rows: self._corpus(part, usable[rows])
         ):
@@ -454,12 +453,19 @@ class ExplainedParts:
         words = self.store.table(self.job.tables_in + self.words_table, name)
         rows = np.array(texts["row"], dtype=np.int64)
         counts = np.bincount(np.searchsorted(rows, words.get("row", [])), minlength=len(rows))
+        classes = self.template.classes
+        index: dict[str | None, int] = {class_name(classes, i): i for i in range(len(classes))}
+        index[None] = NO_LABEL
+
+        def indices(names: Sequence[Any]) -> Ints:
+            return np.array([index[n] if n in index else int(n) for n in names], dtype=np.int64)
+
         return replace(
             self.template,
             texts=tuple(texts["text"]),
             rows=rows,
-            labels=np.array([self._index(label) for label in texts["label"]], dtype=np.int64),
-            predicted=np.array([self._index(name) for name in texts["predicted"]], dtype=np.int64),
+            labels=indices(texts["label"]),
+            predicted=indices(texts["predicted"]),
             outputs=np.array(texts["output"], dtype=np.float64),
             bounds=np.concatenate([[0], np.cumsum(counts)]),
             starts=np.array(words.get("start", []), dtype=np.int64),
@@ -484,12 +490,6 @@ class ExplainedParts:
         rejected = {int(id): reason for id, reason in self.rejected.items()}
         full = [self.part(record["part"]) for record in self.records if record["explained"]]
         return replace(Corpus.joined([self.empty(), *full]), rejected=rejected)
-
-    def _index(self, name: str | None) -> int:
-        if name is None:
-            return NO_LABEL
-        classes = self.template.classes
-        return classes.index(name) if name in classes else int(name)
 
     def empty(self) -> Corpus:
         """The corpus without its texts."""
@@ -543,10 +543,12 @@ def explained_parts(
             "names": None if search is None else digest([search.lexicon.groups, search.options]),
             **fingerprint,
         }
-        with Store.opened(job.out, KIND, plain, resume) as (store, finished):
+        words_table = "occurrences" if search is None else "words"
+        tables = [job.tables_in + name for name in {"texts", "occurrences", words_table}]
+        with Store.opened(job.out, KIND, plain, resume, tables=tables) as (store, finished):
             store = store.completed()
             parts = ExplainedParts(
-                job, counts, store, "occurrences" if search is None else "words",
+                job, counts, store, words_table,
                 empty_corpus(explainer, target, settings.method), Counter(source.skipped),
             )  # fmt: skip
             work = _ExplainPart(

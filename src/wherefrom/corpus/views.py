@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -238,6 +238,12 @@ class Overview(Displayable):
         show = import_module("wherefrom.show.corpus")
         return str(show.render_overview(self, whole_page))
 
+    def _figures(self) -> Mapping[str, Callable[..., Any]]:
+        """The words with the highest and lowest means; `function_words` adds "the" and the like."""
+        figures: Mapping[str, Callable[..., Any]]
+        figures = import_module("wherefrom.show.figure").corpus_drawings(self)
+        return figures
+
     def _rows(self) -> list[dict[str, Any]]:
         """One row for each word."""
         return [_record(word) for word in self.words]
@@ -283,9 +289,12 @@ class Overview(Displayable):
 
 
 def texts_of(corpus: Corpus) -> str:
-    """The number of explained texts, and of skipped ones by reason."""
+    """The number of explained texts, of truncated ones, and of skipped ones by reason."""
     skipped = ", ".join(f"{reason} ({n})" for reason, n in corpus.skipped.items())
-    return counted(corpus.explained, "text") + (f" (skipped: {skipped})" if skipped else "")
+    notes = [f"truncated: {corpus.cut}"] * bool(corpus.cut) + [f"skipped: {skipped}"] * bool(
+        skipped
+    )
+    return counted(corpus.explained, "text") + (f" ({'; '.join(notes)})" if notes else "")
 
 
 def overview(corpus: Corpus, min_count: int = 5) -> Overview:

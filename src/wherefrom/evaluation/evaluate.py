@@ -295,7 +295,13 @@ def _collect(
         titles={metric.name: metric.title or metric.name for metric in recorder.metrics},
         better={metric.name: metric.better for metric in recorder.metrics},
         skipped=dict(recorder.skipped),
-        rejected=[recorder.rejected[row] for row in sorted(recorder.rejected)],
+        rejected=[
+            *(
+                {"sample": f"row {row}", "input": "", "kind": "not read", "reason": reason}
+                for row, reason in recorder.rows.rejected.items()
+            ),
+            *(recorder.rejected[row] for row in sorted(recorder.rejected)),
+        ],
         settings=settings | {"failed": recorder.failed},
         studies={study.name: of_study for study, of_study in studies.items()},
         study_summaries={s.name: s.summary(of_study) for s, of_study in studies.items()},

@@ -62,7 +62,8 @@ class Evaluation(Displayable, JsonRecord):
     `values[method][metric]` is a list with one value per sample, `series[method][metric]` one with
     the curves. Methods are keyed by their label (`lrp`, `integrated_gradients(steps=64)`).
     Print it for a table; `recommendation` names the method to use; `summary`, `conservation`,
-    `agreement` and `study_summaries` have the details; `plot`, `to_csvs` and `to_json` write files.
+    `agreement` and `study_summaries` have the details; `plot` draws a figure; `plots`, `to_csvs`
+    and `to_json` write files.
     """
 
     schema: ClassVar[str] = "wherefrom/evaluation/1"
@@ -292,7 +293,7 @@ class Evaluation(Displayable, JsonRecord):
             return render(self, (), whole_page=False)
         with TemporaryDirectory() as folder:
             try:
-                pictures = self.plot(folder)
+                pictures = self.plots(folder)
             except MissingExtra:  # without matplotlib, only tables
                 pictures = []
             return render(self, pictures)
@@ -300,11 +301,11 @@ class Evaluation(Displayable, JsonRecord):
     def _rows(self) -> list[dict[str, Any]]:
         return self.rows()
 
-    def plot(self, path: str | Path) -> list[Path]:
-        """Writes the plots of curves, conservation and studies to the folder `path`."""
-        draw: Callable[[Evaluation, Path], list[Path]]
-        draw = import_module("wherefrom.show.figure").plot_evaluation
-        return draw(self, Path(path))
+    def _figures(self) -> Mapping[str, Callable[..., Any]]:
+        """The metrics with curves, "conservation", "agreement", "flip", and those of studies."""
+        figures: Mapping[str, Callable[..., Any]]
+        figures = import_module("wherefrom.show.figure").evaluation_drawings(self)
+        return figures
 
 
 def summarise(values: Floats, seed: int = 0) -> Summary:
@@ -341,7 +342,9 @@ def _named(rejection: Record) -> str:
     """A line about a rejected sample, with the reason."""
     text = shorten(rejection["input"], 60, placeholder=" …")
     name = f"{rejection['sample']} “{text}”" if text else str(rejection["sample"])
-    return f"  left out: sample {name}: {rejection['reason']}"
+    # rows that could not be read are numbered in the table, samples among those that were
+    noun = "" if str(rejection["sample"]).startswith("row ") else "sample "
+    return f"  left out: {noun}{name}: {rejection['reason']}"
 
 
 def _is_random(label: str) -> bool:

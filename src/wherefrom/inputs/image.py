@@ -16,7 +16,7 @@ from wherefrom.core.runner import Batch, Forward, Layout, ModelRunner
 from wherefrom.core.scope import restores_state
 from wherefrom.errors import InputError, TargetError, TooLong
 from wherefrom.inputs.patches import find_patches, layout_of, try_image
-from wherefrom.inputs.pictures import is_image, note_on_frames, opened, png_of
+from wherefrom.inputs.pictures import is_image, note_on_frames, opened, png_of, thumbnail_of
 from wherefrom.inputs.reader import Present, Reader, ReaderContext, Replacement, first_of
 
 Units = Literal["patches", "pixels"] | int
@@ -248,6 +248,7 @@ class ImageReader(Reader[Picture, ErasedImage]):
         return {
             "kind": "image",
             "png": png_of(shown),
+            "thumbnail": thumbnail_of(shown),
             "width": width,
             "height": height,
             "name": item.name,

@@ -20,6 +20,8 @@ SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", 
 # Pillow has many other decoders; some run programs, and all are attack surface
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 
+THUMBNAIL = 40  # pixels of the longer side, in a terminal
+
 
 def is_image(source: Any) -> bool:
     """Whether the source is a picture, or a path that is named like one."""
@@ -200,6 +202,19 @@ def png_of(array: Any) -> str:
     file = io.BytesIO()
     _pillow().fromarray(_as_bytes(shown)).save(file, "PNG")
     return base64.b64encode(file.getvalue()).decode("ascii")
+
+
+def thumbnail_of(array: Any) -> dict[str, Any]:
+    """A small grey version of an array (H, W) or (H, W, channels), for terminals."""
+    image = _pillow()
+    grey = image.open(io.BytesIO(base64.b64decode(png_of(array)))).convert("L")
+    grey.thumbnail((THUMBNAIL, THUMBNAIL))
+    width, height = grey.size
+    return {
+        "width": width,
+        "height": height,
+        "grey": base64.b64encode(grey.tobytes()).decode("ascii"),
+    }
 
 
 def _as_bytes(array: Any) -> Any:

@@ -78,7 +78,16 @@ def column(
 
 
 def find_columns(columns: Sequence[str], text: str | None, label: str | None) -> tuple[str, str]:
-    """The columns of texts and of labels; "" for no labels."""
+    """The columns of texts and of labels; "" for no labels. Refuses a table of pairs of texts."""
+    pair = pair_columns(columns, text, None)
+    if pair is not None:
+        raise InputError(
+            f'these are rows of pairs ("{pair[0]}" and "{pair[1]}"), but single texts are '
+            "explained here.",
+            "Name one column, text_column=…, or explain pairs as explainer(wherefrom.read_table("
+            "…).texts).",
+            command="Name one of the columns with --text-column.",
+        )
     return (
         column(columns, text, TEXT, "text"),
         column(columns, label, LABEL, "label", needed=label is not None),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, get_args, overload
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -35,7 +35,6 @@ from wherefrom.tracing.tracer import RootActivations
 
 Numbers = NDArray[np.float64]
 Part = Literal["attention", "head", "mlp", "neuron", "expert"]
-PlotKind = Literal["layers", "heads", "flow"]
 SCHEMA = "wherefrom/inside/1"
 _STORED_NEURONS = 100  # in JSON
 
@@ -536,22 +535,11 @@ class Inside(Displayable):
             write_text(path, text)
         return text
 
-    @overload
-    def plot(self, kind: PlotKind = ..., path: None = None, *, units: int = ...) -> Any: ...
-    @overload
-    def plot(self, kind: PlotKind = ..., *, path: str | Path, units: int = ...) -> Path: ...
-
-    def plot(
-        self, kind: PlotKind = "layers", path: str | Path | None = None, *, units: int = 24
-    ) -> Any:
-        """A plot of layers, heads or the flow: a matplotlib figure, or with `path` a file.
-
-        "layers": relevance by layer and unit; "heads": by layer and head; "flow": bands from the
-        units of the input through all layers to the output, for which each layer takes a backward
-        pass. `units` is the number of units that the flow shows by name.
-        """
-        figure = import_module("wherefrom.show.inside_figure")
-        return figure.plot(self, kind, None if path is None else Path(path), units)
+    def _figures(self) -> Mapping[str, Callable[..., Any]]:
+        """`units` of "flow" is the number of units that are shown by name."""
+        figures: Mapping[str, Callable[..., Any]]
+        figures = import_module("wherefrom.show.inside_figure").drawings(self)
+        return figures
 
 
 class _Entering:

@@ -111,7 +111,7 @@ def capture(
     if case.batch.layout is not None:
         _check_patches(case.runner, maps.seen, sources.units + sources.rows_ahead.get(0, 0))
     else:
-        for source in sources.entered:
+        for source in (source for source in sources.entered if source.span.order is None):
             stream = source.span.stream
             rows = source.by_sample(source.leaf, len(case.batch)).shape[1]
             least = rows + sources.rows_ahead.get(stream, 0)

@@ -75,7 +75,8 @@ def _blank(inputs: Batch, root: str | int | Tensor, entering: EmbeddedInput) -> 
         if root == "mean":
             return _mean_row(entering.table.detach()).expand_as(rows)
         return entering.table.detach()[inputs.token_id(root)].expand_as(rows)
-    if root == "mean":
+    # a row of a table of hashed ids is not that of a token
+    if root == "mean" or not inputs.tensors[inputs.fields[entering.span.field]].is_floating_point():
         valid = entering.span.rows_of(inputs.mask.cpu(), torch.zeros(rows.shape[:2]).bool())
         weights = valid.to(rows).unsqueeze(-1)
         mean = (rows * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True)

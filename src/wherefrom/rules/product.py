@@ -399,7 +399,13 @@ class Products:
     ) -> Any:
         """A call of two factors, neither of which is attention weights; `run` computes it."""
         run = run or (lambda left, right: call.run(left=left, right=right))
-        if self.gate == "true" or not (depends_on_input(left) and depends_on_input(right)):
+        if not (depends_on_input(left) and depends_on_input(right)):
+            return run(left, right)
+        out = self._shared(tracer, call, left, right, run)
+        return out if call.kind is Kind.PRODUCT else mark(out, "scores")
+
+    def _shared(self, tracer: Tracer, call: TorchCall, left: Any, right: Any, run: Product) -> Any:
+        if self.gate == "true":
             return run(left, right)
         tracer.touched["gate"] += 1
         constant = self._constant_factor(left, right)

@@ -317,7 +317,19 @@ def _largest(tracer: Tracer, x: Tensor, axes: Any, keepdim: bool) -> Tensor:
     shape = x.amax(axes, keepdim=keepdim).shape
     ends = tuple(range(-len(axes), 0))
     rows = x.movedim(axes, ends).flatten(-len(axes))
-    return _selected(tracer, rows, lambda t: t.argmax(-1, keepdim=True)).reshape(shape)
+    (root,) = at_root(tracer, rows)
+    with torch.no_grad():
+        value, value0 = (t.amax(-1, keepdim=True) for t in (rows, root))
+        largest, largest0 = rows == value, root == value0
+        both = largest & largest0
+        # equal numbers share what a single one would get
+        shares = [at.to(value) / at.sum(-1, keepdim=True) for at in (largest, largest0)]
+        weights = (shares[0] / (value0 - root)).where(largest, 0.0)
+        weights += (shares[1] / (value - rows)).where(largest0, 0.0)
+        weights = torch.where(both.any(-1, keepdim=True), both.to(value), weights)
+        weights /= weights.sum(-1, keepdim=True)
+    parts = (rows * weights).where(weights > 0, 0.0).sum(-1)
+    return carried(parts, value[..., 0]).reshape(shape)
 
 
 def _pooled(tracer: Tracer, call: TorchCall) -> Any:

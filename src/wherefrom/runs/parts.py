@@ -115,6 +115,7 @@ class FilePiece(SourcePiece):
                     end - start,
                 )
                 number, first, start = number + 1, first + len(batch), end
+        self.file.check_unchanged()
 
     def _id(self, row: int, record: Any) -> str:
         value = None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 KIND = "`wherefrom run`"
 PART_ROWS = 2048
+_TABLES = ("results", "rejected")
 RunProgress = Callable[[float, int, str], None]  # rows done, estimated total, a note
 
 
@@ -114,7 +115,7 @@ def run(
     on_gpu = gpus_per_worker > 0
     if ray_or_local.starts_ray and model.only_named:
         with (
-            Store.opened(out, KIND, settings, resume, filesystem) as (store, finished),
+            Store.opened(out, KIND, settings, resume, filesystem, _TABLES) as (store, finished),
             ray_or_local.connected(lambda: None),
         ):
             later = LoadAndExplain(model, options, on_gpu, store)
@@ -124,7 +125,7 @@ def run(
             return result
     with ray_or_local.connected(partial(_explaining, model, options)) as explaining:
         whole = {**settings, **explaining.settings}
-        with Store.opened(out, KIND, whole, resume, filesystem) as (store, finished):
+        with Store.opened(out, KIND, whole, resume, filesystem, _TABLES) as (store, finished):
             store = store.completed()
             work = LoadAndExplain(model, options, on_gpu, store, explaining)
             return _follow(ray_or_local, source, work, store, finished, progress, id_column)

@@ -6,9 +6,10 @@ const drawAnswer = (data) => {
     node.append(...children);
     return node;
   };
-  const signed = (v) => {
+  const signed = (v) => { // as all pages write a number
     const size = Math.abs(v);
-    return (v > 0 ? "+" : v < 0 ? "−" : "") + (size && size < 0.00005 ? size.toExponential(0) : size.toFixed(size >= 0.0995 ? 2 : 4));
+    const digits = size >= 1000 ? size.toFixed(1) : size >= 0.0005 || size === 0 ? size.toFixed(3) : size.toExponential(0).replace(/-(\d)$/, "-0$1");
+    return (v < 0 || Object.is(v, -0) ? "−" : "+") + digits;
   };
   const percent = (v) => (v < 0 ? "−" : "") + Math.abs(100 * v).toFixed(0) + " %";
   const place = (id) => document.getElementById(id);
@@ -149,7 +150,7 @@ const drawAnswer = (data) => {
     return node;
   };
 
-  // Parts as cards, in the order of the prompt, the template between them.
+  // Parts as cards, in the order of the prompt.
   const pieces = data.units.map(() => null);
   const cards = [];
   place("parts").replaceChildren();
@@ -159,15 +160,18 @@ const drawAnswer = (data) => {
     data.units.forEach(([start, end, field, word, group, text, box], unit) => {
       if (!card || card.field !== field) {
         const known = data.parts.find((part) => part[0] === field);
-        card = { field, template: !known, units: [], heat: make("div", { className: "heat" }) };
-        card.share = make("b");
-        card.bar = make("i");
-        const title = known && known[1] ? `${field}: ${known[1]}` : field;
-        card.node = known
-          ? make("section", { className: "part" }, make("h2", {}, title, card.share), make("div", { className: "track" }, card.bar), card.heat)
-          : make("section", { className: "part template" }, card.heat);
-        cards.push(card);
-        place("parts").append(card.node);
+        card = known ? undefined : cards.find((one) => one.template);
+        if (card) {
+          card.field = field;
+          card.heat.append(" … ");
+        } else {
+          card = { field, template: !known, units: [], heat: make("div", { className: "heat" }), share: make("b"), bar: make("i") };
+          const title = known && known[1] ? `${field}: ${known[1]}` : field;
+          card.node = known
+            ? make("section", { className: "part" }, make("h2", {}, title, card.share), make("div", { className: "track" }, card.bar), card.heat)
+            : make("details", { className: "part template" }, make("summary", {}, card.share), card.heat);
+          cards.push(card);
+        }
       }
       card.units.push(unit);
       if (group === "image") {
@@ -185,6 +189,7 @@ const drawAnswer = (data) => {
       pieces[unit] = node;
       if (end !== null) at = Math.max(at, end);
     });
+    place("parts").append(...[...cards].sort((a, b) => a.template - b.template).map(({ node }) => node)); // the template, folded, at the end
   }
 
   const choose = (a, b) => {
@@ -230,7 +235,7 @@ const drawAnswer = (data) => {
         return;
       }
       const tint = hue(strength);
-      node.style.background = Math.abs(strength) < 0.02 ? "" : `rgba(var(--${tint}),${(0.85 * Math.abs(strength)).toFixed(2)})`;
+      node.style.background = Math.abs(strength) < 0.02 ? "" : `rgba(var(--${tint}),${(0.75 * Math.abs(strength)).toFixed(2)})`;
       node.classList.toggle("n", strength < -0.05);
       node.title = `${scoreText(score)}${data.units[unit][4] === "first token" ? ", the first token: not ranked" : ""}`;
     });
@@ -239,8 +244,15 @@ const drawAnswer = (data) => {
     const size = [...sums.values()].reduce((sum, v) => sum + Math.abs(v), 0) || 1;
     const shares = new Map([...sums].map(([name, value]) => [name, value / size]));
     place("sentence").replaceChildren(...answerSentence(data, row, shares, [first, last], signed));
-    for (const card of cards.filter((one) => !one.template)) {
+    const most = Math.max(...shares.values(), 0);
+    for (const card of cards) {
+      if (card.template) {
+        const size = card.units.reduce((sum, unit) => sum + values[unit], 0);
+        card.share.textContent = `${card.units.length} token${card.units.length === 1 ? "" : "s"} of the template, ${scoreText(size)}`;
+        continue;
+      }
       const share = shares.get(card.field) ?? 0;
+      card.node.classList.toggle("lit", share > 0 && share === most && cards.length > 1);
       card.share.textContent = percent(share);
       card.bar.style.width = `${(100 * Math.abs(share)).toFixed(1)}%`;
       card.bar.style.background = `rgb(var(--${hue(share)}))`;

@@ -13,10 +13,10 @@ from rich.text import Text
 
 from wherefrom.core.explanation import plural
 from wherefrom.errors import printable
-from wherefrom.show.explanation_figure import colormap, draw_scene
+from wherefrom.show.explanation_figure import draw_scene
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import page as whole_page
-from wherefrom.show.plot_style import AXIS, FAINT, GRID, saved_figure
+from wherefrom.show.plot_style import AXIS, FAINT, GRID, Drawing, colormap, short_label
 from wherefrom.show.terminal import (
     console_text,
     heatmap,
@@ -41,14 +41,16 @@ if TYPE_CHECKING:
     from wherefrom.answers.answer import Answer
     from wherefrom.answers.multi_hop import RelevanceRow
     from wherefrom.answers.sources import Citation, Level, Source
+    from wherefrom.answers.verdicts import Verdict
     from wherefrom.core.explanation import Explanation
 
 _SCRIPTS = ("answer_matrix.js", "answer_sentence.js", "answer.js")
 _SOURCE_WIDTH = 60  # characters of a source in a table
 _DIGITS = 5
 _COLUMNS = 80  # of the prompt, in the figure
-_LABEL_WIDTH = 24  # of a label
-_SHARE = "share: relevance / Σ |relevance| of all parts of the prompt"
+_SHARE = (
+    "share: relevance / Σ |relevance| of the prompt's parts, whose sum is the ledger's line prompt"
+)
 _KEY = (
     ("for", "red", "counts for the chosen words"),
     ("against", "blue, underlined", "against them"),
@@ -76,23 +78,28 @@ def terminal(
     *,
     multi_hop: bool = False,
     citations: Sequence[Citation] | None = None,
+    verdicts: Sequence[Verdict] = (),
 ) -> str:
     """The answer, its sentences with their passages, the prompt as a heatmap, and the ledger."""
     color = wants_color() if color is None else color
     console = make_console(color, width)
     explanation = answer.of(multi_hop=multi_hop)
     source = printable(f"{explanation.label}  {answer.model}")
-    console.print(Text(printable(answer.text.strip()), style="bold"))
+    if citations is None and any(part.kind == "passage" for part in answer.parts):
+        citations = answer.citations(multi_hop=multi_hop)
+    if len(citations or ()) < 2:  # else each sentence is shown with its passages
+        console.print(Text(printable(answer.text.strip()), style="bold"))
     console.print(Text(source, style="dim"))
     described = printable(
         f"explained: {explained_quantity(answer, explanation)}, {signed(explanation.output)}"
     )
     console.print(Text(described, style="dim"))
-    if citations is None and any(part.kind == "passage" for part in answer.parts):
-        citations = answer.citations(multi_hop=multi_hop)
-    for citation in citations or ():
+    for number, citation in enumerate(citations or ()):
         console.print()
-        console.print(Text(printable(citation.sentence.text)))
+        if len(citations or ()) > 1:
+            console.print(Text(printable(citation.sentence.text), style="bold"))
+        if verdicts:
+            console.print(Text(printable(str(verdicts[number])), style="italic"))
         console.print(_citation(answer, citation))
     if citations:
         console.print(Text(_SHARE, style="dim"))
@@ -162,16 +169,17 @@ def script() -> str:
 
 
 VIEW = (
-    '<p class="said" id="sentence" aria-live="polite"></p><p class="dim" id="what"></p>'
+    '<h1 id="sentence" aria-live="polite"></h1><p class="dim" id="what"></p>'
     '<p class="key dim" id="key"></p>'
     '<div class="answer" id="answer" tabindex="0" role="group" '
     'aria-label="The answer. Click a word or sweep over several; arrow keys move."></div>'
     '<div class="choices" id="choices"></div>'
     '<div class="choices" id="hops"></div>'
-    '<div class="parts" id="parts"></div>'
-    '<h2>Matrix</h2><p class="dim" id="matrix-note"></p><div class="wide" id="matrix"></div>'
-    '<h2>Ledger</h2><div class="wide"><table class="ledger" id="ledger"></table></div>'
-    '<p class="dim" id="ledger-note"></p>'
+    '<div class="split"><div class="parts" id="parts"></div>'
+    '<div class="side"><h2>Ledger</h2><table class="ledger" id="ledger"></table>'
+    '<p class="dim" id="ledger-note"></p></div></div>'
+    '<h2>Matrix</h2><p class="dim" id="matrix-note"></p>'
+    '<div class="wide" id="matrix" tabindex="0" role="region" aria-label="Matrix"></div>'
     "<noscript><p>This page needs JavaScript.</p></noscript>"
 )
 """The elements that the script fills."""
@@ -208,12 +216,22 @@ def page_data(answer: Answer) -> dict[str, Any]:
             for token in answer.tokens
         ],
         "words": [[span.first, span.last] for span in answer.words],
-        "sentences": [[span.first, span.last, span.text] for span in answer.sentences],
-        "chosen": [answer.span().first, answer.span().last],
+        "sentences": [[span.first, span.last, span.text] for span in answer.sentences()],
+        "chosen": _decisive(answer),
         "rows": [_row(row, groups) for row in rows],
         "all_hops": all_hops,
         "keeps": keeps,
     }
+
+
+def _decisive(answer: Answer) -> list[int]:
+    """The word with the most relevance from one passage; the whole answer without passages."""
+    chosen, most = answer.span(), 0.0
+    for word in answer.words:
+        for source in answer.sources("passage", word):
+            if source.name.startswith("passage") and source.relevance > most:
+                chosen, most = word, source.relevance
+    return [chosen.first, chosen.last]
 
 
 def _row(row: RelevanceRow, groups: Sequence[str]) -> dict[str, Any]:
@@ -266,37 +284,24 @@ def alignment(
     return columns
 
 
-def alignment_plot(
-    answer: Answer, path: Path, level: Level = "word", multi_hop: bool = False
-) -> Path:
+def matrix_drawing(answer: Answer, level: Level = "word", multi_hop: bool = False) -> Drawing:
     """Answer tokens × prompt words, then earlier answer tokens: the shares of `alignment`."""
     columns = alignment(answer, level, multi_hop)
     shares = np.stack([column.share for column in columns], 1)
-    tokens = [_label(token.text) for token in answer.tokens]
+    tokens = [short_label(token.text) for token in answer.tokens]
     prompt = sum(not column.earlier for column in columns)
     count = len(answer.places(level, whole_images=True))
     explanation = answer.of(multi_hop=multi_hop)
     images = pictures(explanation)
     wide, high = 0.24 * len(columns) + 2.4, 0.24 * len(tokens) + 2.0
     wide = max(wide, 2.6 * len(images))
-    with saved_figure(path, figsize=(wide, high + 2.6 * bool(images))) as figure:
-        lower = figure
-        if images:
-            by_name = {source.name: source.share for source in answer.sources(multi_hop=multi_hop)}
-            upper, lower = figure.subfigures(2, 1, height_ratios=(2.6, high))
-            for number, (panel, picture) in enumerate(
-                zip(upper.subplots(1, len(images), squeeze=False)[0], images, strict=True), 1
-            ):
-                panel.axis("off")
-                draw_scene(panel, picture, bare=False)
-                share = by_name[f"image {number}"]
-                panel.set_title(f"image {number}: share {whole_percent(share)}", fontsize=8)
-        axes = lower.subplots()
+
+    def on_axes(axes: Any) -> None:
         # colours are scaled to the prompt, since earlier answer tokens have much larger scores
         most = float(np.abs(shares[:, :prompt]).max(initial=0.0)) or 1.0
         clipped = "both" if float(np.abs(shares).max()) > most else "neither"
-        image = axes.imshow(shares, cmap=colormap(explanation), vmin=-most, vmax=most)
-        labels = [_label(column.text) for column in columns]
+        image = axes.imshow(shares, cmap=colormap(explanation.signed), vmin=-most, vmax=most)
+        labels = [short_label(column.text) for column in columns]
         axes.set_xticks(range(len(columns)), labels, rotation=90, fontsize=8)
         axes.set_yticks(range(len(tokens)), tokens, fontsize=8)
         axes.set_xticks(np.arange(len(columns) + 1) - 0.5, minor=True)
@@ -314,15 +319,23 @@ def alignment_plot(
             f"{shown} of the prompt" + (" | earlier tokens of the answer" * (len(tokens) > 1)),
             fontsize=8,
         )
-        bar = lower.colorbar(image, ax=axes, shrink=0.8, pad=0.02, aspect=12, extend=clipped)
+        bar = axes.figure.colorbar(image, ax=axes, shrink=0.8, pad=0.02, aspect=12, extend=clipped)
         bar.set_label("relevance / Σ |relevance| of the prompt", fontsize=8)
         bar.ax.tick_params(labelsize=7)
         bar.outline.set_visible(False)
-    return path
 
+    def on_figure(figure: Any) -> None:
+        by_name = {source.name: source.share for source in answer.sources(multi_hop=multi_hop)}
+        upper, lower = figure.subfigures(2, 1, height_ratios=(2.6, high))
+        for number, (panel, picture) in enumerate(
+            zip(upper.subplots(1, len(images), squeeze=False)[0], images, strict=True), 1
+        ):
+            panel.axis("off")
+            draw_scene(panel, picture)
+            share = by_name[f"image {number}"]
+            panel.set_title(f"image {number}: share {whole_percent(share)}", fontsize=8)
+        on_axes(lower.subplots())
 
-def _label(text: str) -> str:
-    """A text as a label: one short line, with $ escaped."""
-    line = printable(" ".join(text.split())) or "␣"
-    line = line if len(line) <= _LABEL_WIDTH else f"{line[: _LABEL_WIDTH - 1]}…"
-    return line.replace("$", r"\$")
+    if not images:
+        return Drawing((wide, high), on_axes)
+    return Drawing((wide, high + 2.6), None, on_figure)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from wherefrom.errors import printable
 from wherefrom.show.page import block, page, prose
-from wherefrom.show.terminal import text_width
+from wherefrom.show.terminal import console_text, make_console, text_width, wants_color
 
 _WIDEST = 100  # characters of a line
-_STATES = ((True, "holds"), (False, "fails"), (None, "open "))
 _SIGNS = {True: ("✓", "yes"), False: ("✗", "no"), None: ("–", "dim")}
 _STYLE = """
 .wherefrom .no{font-weight:600;color:rgb(var(--for))}
@@ -33,17 +36,46 @@ _LEGEND = (
 
 
 def text(audit: Any) -> str:
-    """Three lines per method, then notes on the model."""
-    blocks = [_filled("", heading(audit))]
+    """A table of methods and axioms, what fails or was not tested, and notes on the model."""
+    console = make_console(wants_color(), min(_WIDEST, text_width()))
+    console.print(Text(printable(heading(audit))), "", sep="\n")
+    columns = _columns(audit)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("method", *(name.replace(": ", "\n") for _, name in columns)):
+        table.add_column(Text(name), overflow="fold")
+    details: list[Any] = []
     for method in audit.methods:
-        lines = [method]
-        for state, name in _STATES:
-            findings = [finding.words for finding in audit.of(method) if finding.holds is state]
-            if findings:
-                lines.append(_filled(f"  {name}  ", "; ".join(findings) + "."))
-        blocks.append("\n".join(lines))
-    notes = [_filled("", note) for note in (*audit.conservation, rewrites_line(audit), _LEGEND)]
-    return "\n\n".join([*blocks, "\n".join(notes)])
+        cells = [_finding(audit, method, key) for key, _ in columns]
+        texts = [Text(*_written(finding)) for finding in cells]
+        table.add_row(Text(printable(method)), *texts)
+        words = [f"{_SIGNS[f.holds][0]} {f.words}." for f in audit.of(method) if not f.holds]
+        details += [Text(printable(method), style="bold")] if words else []
+        details += [Padding(Text(printable(word)), (0, 0, 0, 2)) for word in words]
+    notes = (*audit.conservation, rewrites_line(audit), f"✓ holds, ✗ fails, – open. {_LEGEND}")
+    console.print(table)
+    console.print()
+    for detail in [*details, *([""] if details else [])]:
+        console.print(detail)
+    console.print(*(Text(printable(note), style="dim") for note in notes), sep="\n")
+    return "\n".join(line.rstrip() for line in console_text(console).split("\n"))
+
+
+def _columns(audit: Any) -> list[tuple[str, str]]:
+    """The axioms that were tested, with the measured values."""
+    return [(key, name) for key, name in _AXIOMS if any(f.axiom == key for f in audit.findings)]
+
+
+def _finding(audit: Any, method: str, axiom: str) -> Any:
+    return next((f for f in audit.of(method) if f.axiom == axiom), None)
+
+
+def _written(finding: Any) -> tuple[str, str]:
+    """The sign and value of a finding, and the style of its cell."""
+    if finding is None:
+        return "", ""
+    sign, css_class = _SIGNS[finding.holds]
+    style = {"yes": "", "no": "bold red", "dim": "dim"}[css_class]
+    return f"{sign} {'' if finding.value is None else f'{finding.value:.2g}'}".rstrip(), style
 
 
 def heading(audit: Any) -> str:
@@ -70,19 +102,9 @@ def _s(count: int) -> str:
     return "" if count == 1 else "s"
 
 
-def _filled(start: str, text: str) -> str:
-    return textwrap.fill(
-        text,
-        min(_WIDEST, text_width()),
-        initial_indent=start,
-        subsequent_indent=" " * len(start),
-        break_on_hyphens=False,
-    )
-
-
 def render(audit: Any, whole_page: bool = True) -> str:
     """A table of all methods and axioms, then the findings as sentences."""
-    columns = [(key, name) for key, name in _AXIOMS if any(f.axiom == key for f in audit.findings)]
+    columns = _columns(audit)
     head = "".join(f"<th>{escape(name)}</th>" for _, name in columns)
     rows = ""
     for method in audit.methods:
@@ -106,13 +128,11 @@ def render(audit: Any, whole_page: bool = True) -> str:
 
 
 def _cell(audit: Any, method: str, axiom: str) -> str:
-    finding = next((f for f in audit.of(method) if f.axiom == axiom), None)
+    finding = _finding(audit, method, axiom)
     if finding is None:
         return "<td></td>"
-    sign, css_class = _SIGNS[finding.holds]
-    value = "" if finding.value is None else f" {finding.value:.2g}"
     title = escape(finding.words, quote=True)
-    return f'<td class="{css_class}" title="{title}">{sign}{value}</td>'
+    return f'<td class="{_SIGNS[finding.holds][1]}" title="{title}">{_written(finding)[0]}</td>'
 
 
 def _items(findings: Sequence[Any]) -> str:

@@ -7,6 +7,7 @@
     node.append(...children);
     return node;
   };
+  const svgSpace = make("div", { innerHTML: "<svg></svg>" }).firstChild.namespaceURI;
   const signed = (v) => (v > 0 ? "+" : "") + v.toFixed(Math.abs(v) >= 0.0995 ? 2 : 4);
   const format = (v, kind) =>
     v === null ? "–" : kind === "signed" ? signed(v) : kind === "size" ? v.toFixed(2) : kind === "share" ? (100 * v).toFixed(0) + " %" : String(v);
@@ -46,6 +47,54 @@
     return make("span", { className: "spark" }, fill);
   };
 
+  // A scatter plot of two columns, one dot for each row; the outermost dots are labelled where there is room.
+  const chart = (table, rows) => {
+    const [across, up] = table.chart, [width, height, edge] = [720, 300, 46];
+    const draw = (tag, props, text = "") => {
+      const node = document.createElementNS(svgSpace, tag);
+      for (const [name, value] of Object.entries(props)) node.setAttribute(name, value);
+      node.textContent = text;
+      return node;
+    };
+    const numbers = (k) => rows.map((row) => row.cells[k]);
+    const [low, high] = [Math.min(0, ...numbers(up)), Math.max(0, ...numbers(up))];
+    const most = Math.log(Math.max(2, ...numbers(across)));
+    const x = (v) => edge + (Math.log(Math.max(1, v)) / most) * (width - edge - 70);
+    const y = (v) => height - edge + ((low - v) / (high - low || 1)) * (height - edge - 14);
+    const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", class: "chart" });
+    const [right, top] = [table.columns[across], table.columns[up]].map(({ label, note }) => note || label);
+    svg.setAttribute("aria-label", `${table.title}: ${top} over ${right}, ${rows.length} dots`);
+    svg.append(draw("path", { d: `M${edge} ${y(0)}H${width - 10}`, class: "axis" }));
+    for (const v of [...new Set([low, 0, high])])
+      svg.append(draw("text", { x: edge - 6, y: y(v) + 4, "text-anchor": "end" }, v ? signed(v) : "0"));
+    for (let v = 1; Math.log(v) <= most; v *= 10)
+      svg.append(draw("text", { x: x(v), y: height - 22, "text-anchor": "middle" }, v));
+    svg.append(draw("text", { x: width / 2, y: height - 4, "text-anchor": "middle" }, `${right} (log scale); upwards: ${top}`));
+    const group = table.columns.findIndex(({ kind }) => kind === "choice");
+    const groups = group < 0 ? [] : [...new Set(table.rows.map((row) => row.cells[group]))].sort();
+    const place = (row) => [x(row.cells[across]), y(row.cells[up])];
+    const taken = rows.map(place).map(([px, py]) => [px - 4, py - 4, px + 4, py + 4]);
+    const labels = [];
+    const distance = (row) => Math.abs(row.cells[up]) / (high - low || 1) + Math.log(Math.max(1, row.cells[across])) / most / 2;
+    for (const row of [...rows].sort((a, b) => distance(b) - distance(a))) {
+      const [px, py] = place(row), [value, name] = [row.cells[up], String(row.cells[0])];
+      const kind = groups.length ? `group${groups.indexOf(row.cells[group]) % 4}` : value < 0 ? "against" : "for";
+      const dot = draw("circle", { cx: px, cy: py, r: 3.5, class: kind });
+      dot.append(draw("title", {}, `${name}: ${signed(value)}, ${row.cells[across]} ${table.columns[across].label}`));
+      svg.append(dot);
+      for (const [left, anchor] of [[px + 6, "start"], [px - 6 - 7 * name.length, "end"]]) {
+        const [l, t, r, b] = [left, py - 6, left + 7 * name.length, py + 5];
+        if (l < edge || r > width || taken.some((box) => l < box[2] && r > box[0] && t < box[3] && b > box[1])) continue;
+        labels.push(draw("text", { x: anchor === "end" ? px - 6 : px + 6, y: py + 4, "text-anchor": anchor }, name));
+        taken.push([l, t, r, b]);
+        break;
+      }
+    }
+    svg.append(...labels);
+    const key = make("p", { className: "dim key" }, ...groups.map((name, k) => make("span", { className: `group${k % 4}`, textContent: `● ${name}` })));
+    return [svg, ...(groups.length ? [key] : [])];
+  };
+
   const build = (table, place) => {
     const sizes = table.columns.map(({ kind }, k) =>
       kind === "share" ? 1 : kind === "signed" || kind === "size" ? Math.max(...table.rows.map((row) => Math.abs(row.cells[k] ?? 0)), 0) : 0);
@@ -62,6 +111,15 @@
       select.addEventListener("change", () => draw());
       return [[k, select]];
     });
+    const least = make("input", { type: "number", min: 1, value: table.least ? table.least[1] : 1 });
+    least.addEventListener("input", () => draw());
+    const words = make("input", { type: "checkbox", checked: true });
+    words.addEventListener("change", () => draw());
+    const extras = [
+      ...(table.least ? [make("label", {}, "in at least ", least, ` ${table.columns[table.least[0]].label}`)] : []),
+      ...(table.rows.some((row) => row.function) ? [make("label", {}, words, " English function words and punctuation")] : []),
+    ];
+    const picture = make("div", { className: "wide" });
     const more = make("button", { type: "button", className: "more", textContent: "show more" });
     const heads = table.columns.map((column, k) => {
       const button = make("button", { type: "button", textContent: column.label, title: column.note || "" });
@@ -85,6 +143,8 @@
     const draw = () => {
       const query = search.value.trim().toLowerCase();
       const matches = (row) =>
+        (!table.least || row.cells[table.least[0]] >= (Number(least.value) || 1)) &&
+        (words.checked || !row.function) &&
         choices.every(([k, select]) => !select.value || row.cells[k] === select.value) &&
         (!query || row.cells.some((cell) => typeof cell === "string" && cell.toLowerCase().includes(query)));
       const rows = table.rows.filter(matches).sort((a, b) => {
@@ -109,13 +169,15 @@
           return line;
         }),
       );
+      if (table.chart) picture.replaceChildren(...chart(table, rows));
       count.textContent = `${Math.min(limit, rows.length)} of ${rows.length}`;
       more.hidden = rows.length <= limit;
     };
     search.addEventListener("input", () => draw());
     more.addEventListener("click", () => ((limit += 200), draw()));
     place.append(
-      make("div", { className: "tools" }, search, ...choices.map(([, select]) => select), count),
+      make("div", { className: "tools" }, search, ...choices.map(([, select]) => select), ...extras, count),
+      picture,
       make("div", { className: "wide" }, make("table", {}, make("thead", {}, make("tr", {}, ...heads)), body)),
       more,
     );

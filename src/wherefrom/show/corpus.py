@@ -14,6 +14,17 @@ from wherefrom.show.page import block, page, picture, prose, table
 from wherefrom.show.text_marks import marks, signed, whole_percent
 
 _SCRIPT = Path(__file__).with_name("corpus.js")
+LEAST_TEXTS = 5  # names in fewer texts are hidden at first
+# Without "no", "not", "never" and "but", which turn what is said.
+_FUNCTION_WORDS = frozenset(
+    "a about after all also an and any are as at be been being between both by can could did do "
+    "does doing done each either for from had has have having he her here hers herself him himself "
+    "his how i if in into is it its itself just me mine my myself of off on or other our ours out "
+    "own same she should so some such than that the their theirs them themselves then there these "
+    "they this those through to too under until up us very was we were what when where which while "
+    "who whom whose why will with would you your yours yourself 'd 'll 'm 're 's 've d ll m re s "
+    "ve".split()
+)
 _MAX_TEXTS = 20  # texts shown under a row; the CSV files have all of them
 _NOTEBOOK_ROWS = 15
 _MAX_NAMES = 40  # excluded names that are listed; the JSON file has all of them
@@ -21,6 +32,15 @@ _STYLE = Path(__file__).with_name("corpus.css").read_text(encoding="utf-8")
 
 MarkedSpan = tuple[int, int, int, float]  # text, start, end, relevance
 OccurrenceRow = tuple[Sequence[Any], Sequence[MarkedSpan]]  # cells, and spans shown under them
+
+
+def is_function_word(word: str) -> bool:
+    """Whether this is an English function word such as "the", or has no letter or digit.
+
+    >>> [is_function_word(word) for word in ("the", ",", "not", "film")]
+    [True, True, False, False]
+    """
+    return word in _FUNCTION_WORDS or not any(character.isalnum() for character in word)
 
 
 @dataclass
@@ -40,8 +60,10 @@ class _Report:
         rows: Sequence[OccurrenceRow],
         sort: tuple[int, bool],  # column, descending
         open_first: bool = False,
+        least: tuple[int, int] | None = None,  # column, and the least number in it at first
+        chart: tuple[int, int] | None = None,  # columns of a scatter plot: across, up
     ) -> None:
-        """Adds a table that the script draws."""
+        """Adds a table that the script draws, with a switch for function words if it has any."""
         columns = tuple(columns)
         meanings = "; ".join(f"{label}: {meaning}" for label, _, meaning in columns if meaning)
         if meanings and columns not in self.explained:  # once per set of columns
@@ -58,6 +80,7 @@ class _Report:
                 "rows": [
                     {
                         "cells": list(cells),
+                        "function": columns[0][0] == "word" and is_function_word(cells[0]),
                         "texts": list(spans[:_MAX_TEXTS]),
                         "hidden": max(0, len(spans) - _MAX_TEXTS),
                     }
@@ -65,6 +88,8 @@ class _Report:
                 ],
                 "sort": list(sort),
                 "open": open_first,
+                "least": least,
+                "chart": chart,
             }
         )
 
@@ -139,6 +164,8 @@ def render_bias(study: Any, histogram: Path | None = None, whole_page: bool = Tr
         ],
         (2, True),
         open_first=True,
+        least=(4, min([LEAST_TEXTS, max(len(entity.texts) for entity in study.entities)])),
+        chart=(4, 2),
     )  # fmt: skip
     return report.html(corpus, whole_page)
 
@@ -179,7 +206,10 @@ def render_overview(view: Any, whole_page: bool = True) -> str:
         ]  # fmt: skip
 
     note = f"Words in at least {view.min_count} texts. Click a word for examples."
-    report.add_table("Words with the most impact", note, columns, rows(view.words[:400]), (3, True))
+    report.add_table(
+        "Words with the most impact", note, columns, rows(view.words[:400]), (3, True),
+        least=(6, view.min_count), chart=(6, 1),
+    )  # fmt: skip
     for index, (name, words) in enumerate(view.classes.items()):
         descending = not (index == 1 and corpus.target is not None)
         report.add_table(f"For {name}", note, columns, rows(words[:150]), (1, descending))
@@ -248,6 +278,9 @@ def _first_rows(data: dict[str, Any]) -> str:
     """The first rows of a table in the script's order, without texts."""
     column, descending = data["sort"]
     rows = sorted(data["rows"], key=lambda row: row["cells"][column], reverse=descending)
+    if data["least"]:
+        counted, least = data["least"]
+        rows = [row for row in rows if row["cells"][counted] >= least]
     kinds = [head["kind"] for head in data["columns"]]
     sizes = [
         max((abs(row["cells"][k] or 0) for row in rows), default=0.0)

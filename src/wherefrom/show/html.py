@@ -22,6 +22,7 @@ from wherefrom.show.text_marks import (
     signed,
     target_name,
     text_part,
+    whole_percent,
 )
 
 _CLOSED = 1e-3  # of the output: a ledger with a smaller residual adds up
@@ -159,28 +160,36 @@ def _table(explanations: Sequence[Explanation]) -> str:
 
 
 def heatmap(explanation: Explanation) -> str:
-    """The text with a coloured span for each unit."""
-    return "".join(_span(mark) for mark in marks(explanation))
+    """The text with a coloured span for each unit; a click or the tab key shows its numbers."""
+    output = 0.0 if explanation.ledger is None else explanation.output
+    return "".join(_span(mark, output) for mark in marks(explanation))
 
 
-def _span(mark: Mark) -> str:
+def _span(mark: Mark, output: float) -> str:
+    """A unit with its numbers; an `output` other than 0 is what the scores are shares of."""
     size = abs(mark.strength)
     classes = ["u"]
     if mark.special:
         classes.append("s")
+    if size > 0.15:
+        classes.append("strong")
     if mark.strength < -0.05:
         classes.append("n")
     shade = ""
     if size >= 0.02:
-        shade = f' style="background:rgba(var(--{mark.tint}),{0.85 * size:.2f})"'
+        shade = f' style="background:rgba(var(--{mark.tint}),{0.75 * size:.2f})"'
     notes = [score_text(mark.score, mark.tint)] + [
         f"{name} {signed(value)}" for name, value in mark.parts
     ]
     notes += [] if mark.error is None else [f"standard error {mark.error:.2g}"]
+    if output:
+        share = whole_percent(mark.score / output)
+        notes.append(f"{share} of the output, {signed(output)}")
     note = escape(" · ".join(notes), quote=True)
     number = f' data-score="{short_number(mark.score, mark.tint)}"' if size >= 0.05 else ""
     return (
-        f'{escape(mark.gap)}<span class="{" ".join(classes)}" title="{note}"{number}{shade}>'
+        f'{escape(mark.gap)}<span class="{" ".join(classes)}" tabindex="0" title="{note}"{number}'
+        f"{shade}>"
         f"{escape(mark.text)}</span>"
     )
 

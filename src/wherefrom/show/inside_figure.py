@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from wherefrom.errors import InputError
 from wherefrom.show.inside import NO_LAYERS, by_column, column_labels, stream_cuts
-from wherefrom.show.plot_style import AXIS, import_matplotlib, save, styled_figure
+from wherefrom.show.plot_style import AXIS, Drawing, import_matplotlib
 from wherefrom.show.text_marks import signed, target_name, whole_percent
 
 Numbers = NDArray[np.float64]
@@ -24,26 +23,25 @@ _WEAK_BAND = 0.002  # of the largest sum of a column: thinner bands of attention
 _MOST_BANDS = 600  # of attention
 
 
-def plot(inside: Any, kind: str, path: Path | None, units: int) -> Any:
-    """The figure, or the path that it was written to."""
-    drawings: dict[str, Callable[[Any, int], LayerMap | HeadGrid | Flow]] = {
-        "layers": LayerMap,
-        "heads": HeadGrid,
-        "flow": Flow,
-    }
-    if kind not in drawings:
-        raise InputError(f"kind must be one of {', '.join(drawings)}, got {kind!r}.")
-    if units < 1:
-        raise InputError(f"units must be 1 or more, got {units}.")
+def drawings(inside: Any) -> dict[str, Callable[..., Drawing]]:
+    """The figures of the inside of an explanation."""
     if not inside.depth:
         raise InputError(NO_LAYERS)
-    drawing = drawings[kind](inside, units)
-    with styled_figure(figsize=drawing.size, layout="constrained") as figure:
-        drawing.draw(figure)
-        if path is None:
-            return figure
-        save(figure, path)
-    return path
+
+    def flow(units: int = 24) -> Drawing:
+        if units < 1:
+            raise InputError(f"units must be 1 or more, got {units}.")
+        return _drawing(Flow(inside, units))
+
+    return {
+        "layers": lambda: _drawing(LayerMap(inside)),
+        "heads": lambda: _drawing(HeadGrid(inside)),
+        "flow": flow,
+    }
+
+
+def _drawing(figure: LayerMap | HeadGrid | Flow) -> Drawing:
+    return Drawing(figure.size, on_figure=figure.draw)
 
 
 def _title(inside: Any) -> str:
@@ -79,7 +77,6 @@ class LayerMap:
     """The residual stream by layer and unit, the input at the bottom, and the sum of each row."""
 
     inside: Any
-    units: int
 
     @property
     def size(self) -> tuple[float, float]:
@@ -118,7 +115,6 @@ class HeadGrid:
     """What each attention head carries."""
 
     inside: Any
-    units: int
 
     @property
     def size(self) -> tuple[float, float]:

@@ -46,7 +46,7 @@ def page(title: str, body: str, style: str = "", script: str = "", data: str = "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>wherefrom: {escape(title)}</title><style>{_PAGE_STYLE}</style></head>"
-        f"<body>{block(body, style)}{scripts}</body></html>\n"
+        f"<body><main>{block(body, style)}</main>{scripts}</body></html>\n"
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import combinations
-from math import dist
+from itertools import combinations, pairwise
+from math import cos, dist, hypot, pi, sin
 from typing import Any
 
 from wherefrom.core.explanation import Explanation
@@ -17,6 +19,12 @@ from wherefrom.show.text_marks import largest_score, score_text, short_number, s
 _MAX_CELLS = 4096
 _MAX_NUMBERS = 400  # more cells have no room for their scores
 _KINDS = ("image", "superpixels", "molecule")
+_DIRECTIONS = 24  # in which the label of an atom is tried
+_PATH = re.compile(r"<path [^>]*?d='([^']*)'([^>]*)>")
+_STEP = re.compile(r"([MLQZ])([^MLQZ]*)")
+
+Point = tuple[float, float]
+Outline = tuple[list[tuple[str, list[Point]]], bool]  # steps M, L, Q, Z with their points; filled
 
 
 @dataclass(frozen=True)
@@ -119,22 +127,88 @@ def _colored_units(explanation: Explanation, kind: str, smooth: bool) -> str:
 
 def _atom_numbers(explanation: Explanation) -> str:
     """The names of atoms in the sentence; with the switch, and in print, all names and scores."""
-    points = (explanation.scene or {})["points"]
-    radius = disc_radius(points)
-    size = 0.6 * radius
+    scene, atoms = explanation.scene or {}, range(len(explanation))
+    size = 0.6 * disc_radius(scene["points"])
     named, weakest = named_units(explanation), 0.05 * largest_score(explanation)
-    names, values = "", ""
-    rows = zip(points, explanation.scores.tolist(), strict=True)
-    for i, ((x, y), score) in enumerate(rows):
-        name = escape(unit_name(explanation, i))
-        if abs(score) >= weakest:
-            hue = tint(score, explanation.signed)
-            number = f'<tspan x="{x:g}" dy="1em">{short_number(score, hue)}</tspan>'
-            values += f'<text x="{x:g}" y="{y:g}">{name}{number}</text>'
-        if unit_name(explanation, i) in named:  # above the letter of the atom
-            names += f'<text x="{x:g}" y="{y - 0.6 * radius:g}">{name}</text>'
-    style = f'font-size="{size:.1f}" text-anchor="middle"'
-    return f'<g class="names" {style}>{names}</g><g class="values" {style}>{values}</g>'
+    scores = explanation.scores.tolist()
+    texts = {i: unit_name(explanation, i) for i in atoms}
+    numbers = {
+        i: short_number(scores[i], tint(scores[i], explanation.signed))
+        for i in atoms
+        if abs(scores[i]) >= weakest
+    }
+    groups = (
+        ("names", {i: [texts[i]] for i in atoms if texts[i] in named}),
+        ("values", {i: [texts[i], number] for i, number in numbers.items()}),
+    )
+    drawn = ""
+    for name, labels in groups:
+        marked = ""
+        for i, (x, y) in label_places(scene, labels, size).items():
+            top = y - 0.5 * len(labels[i]) * size + 0.8 * size
+            marked += "".join(
+                f'<text x="{x:.1f}" y="{top + k * size:.1f}">{escape(line)}</text>'
+                for k, line in enumerate(labels[i])
+            )
+        drawn += f'<g class="{name}" font-size="{size:.1f}" text-anchor="middle">{marked}</g>'
+    return drawn
+
+
+def outlines(scene: Mapping[str, Any]) -> list[Outline]:
+    """The bonds and letters of a molecule, from its SVG by RDKit."""
+    svg = base64.b64decode(scene["svg"]).decode("utf-8", "replace")
+    shapes: list[Outline] = []
+    for path, style in _PATH.findall(svg):
+        steps = []
+        for step, text in _STEP.findall(path):
+            numbers = [float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text)]
+            steps.append((step, list(zip(numbers[::2], numbers[1::2], strict=False))))
+        shapes.append((steps, "fill:none" not in style))
+    return shapes
+
+
+def label_places(
+    scene: Mapping[str, Any], labels: Mapping[int, Sequence[str]], size: float
+) -> dict[int, Point]:
+    """The middle of the label of each atom: near the atom, but off bonds, letters and other labels.
+
+    `labels` has the lines of each label, `size` is that of the font.
+    """
+    points = [(float(x), float(y)) for x, y in scene["points"]]
+    radius = disc_radius(points)
+    taken: list[tuple[Point, Point]] = []  # the middle and half the size of a box
+    for steps, _ in outlines(scene):
+        ends = [point for _, corners in steps for point in corners]
+        for (x, y), (right, bottom) in pairwise(ends):
+            count = max(1, round(4 * dist((x, y), (right, bottom)) / radius))
+            shares = [k / count for k in range(count + 1)]
+            line = [(x + share * (right - x), y + share * (bottom - y)) for share in shares]
+            taken += [(point, (0.0, 0.0)) for point in line]
+    places: dict[int, Point] = {}
+    for i, lines in labels.items():
+        half = (0.33 * size * max(map(len, lines)), 0.55 * size * len(lines))
+        x, y = points[i]
+        tries = []
+        for away in (0.5, 1.0, 1.5):
+            for k in range(_DIRECTIONS):
+                angle = 2 * pi * k / _DIRECTIONS
+                place = (
+                    x + cos(angle) * (half[0] + away * radius / 2),
+                    y + sin(angle) * (half[1] + away * radius / 2),
+                )
+                free = min(_gap(place, half, *box) for box in taken)
+                tries.append((min(free, 0.25 * radius) - 0.1 * away * radius, place))
+        places[i] = max(tries)[1]
+        taken.append((places[i], half))
+    return places
+
+
+def _gap(place: Point, half: Point, other: Point, other_half: Point) -> float:
+    """The distance between two boxes; negative if they overlap."""
+    across, down = (
+        abs(a - b) - (p + q) for a, b, p, q in zip(place, other, half, other_half, strict=True)
+    )
+    return hypot(max(across, 0.0), max(down, 0.0)) if max(across, down) > 0 else max(across, down)
 
 
 def _signs(patches: Sequence[Cell]) -> str:
@@ -160,7 +234,7 @@ def _signs(patches: Sequence[Cell]) -> str:
     )
 
 
-def disc_radius(points: Sequence[tuple[float, float]]) -> float:
+def disc_radius(points: Sequence[Point]) -> float:
     """The radius at which the discs of the closest atoms just touch.
 
     >>> disc_radius([(0, 0), (0, 100), (30, 40)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import os
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 from rich.color import Color, ColorSystem
 from rich.console import Console
 from rich.table import Table
@@ -59,6 +61,7 @@ _SYSTEMS: dict[str, Literal["standard", "256", "truecolor"]] = {
     "truecolor": "truecolor",
 }
 _SHOWN = 0.1  # a score is shown if it is at least this share of the largest
+_WIDE = 28  # a smaller image is enlarged, to at most this many characters
 _LONGEST_NAME = 24
 _PIPE_WIDTH = 100  # line width without a terminal
 
@@ -223,10 +226,40 @@ def _palette() -> Palette:
     return Palette("truecolor" if depth == "none" else depth, terminal_background())
 
 
+def _half_blocks(explanation: Explanation, palette: Palette) -> Text:
+    """The image in grey with its cells coloured: each character shows two pixels, one per half."""
+    scene = explanation.scene or {}
+    small = scene["thumbnail"]
+    width, height = small["width"], small["height"]
+    greys = np.frombuffer(base64.b64decode(small["grey"]), np.uint8).reshape(height, width)
+    pixels = (0.65 + 0.35 * greys[..., None] / 255) * np.full(3, 255.0)
+    heat = np.zeros((height, width, 4))  # a colour and its opacity
+    for cell in cells(explanation, limit=1024):
+        top, bottom = (
+            round(y * height / scene["height"]) for y in (cell.top, cell.top + cell.height)
+        )
+        left, right = (
+            round(x * width / scene["width"]) for x in (cell.left, cell.left + cell.width)
+        )
+        heat[top:bottom, left:right] = (*_TINTS[cell.tint], 0.95 * abs(cell.strength) ** 0.7)
+    pixels += heat[..., 3:] * (heat[..., :3] - pixels)
+    times = max(1, _WIDE // max(width, height))
+    pixels = np.repeat(np.repeat(pixels, times, 0), times, 1)
+    pixels = np.concatenate([pixels, pixels[-1:]])[: len(pixels) + len(pixels) % 2]
+    rows = Text()
+    for upper, lower in zip(pixels[::2], pixels[1::2], strict=True):
+        rows.append("\n" if rows else "")
+        for above, below in zip(upper.round().astype(int), lower.round().astype(int), strict=True):
+            rows.append("▀", style=f"{palette.name(tuple(above))} on {palette.name(tuple(below))}")
+    return rows
+
+
 def _grid(explanation: Explanation, color: bool) -> Text:
     """The cells of an image, two characters wide; without colour, + and − show the strength."""
-    patches = cells(explanation, limit=1024)
     palette = _palette()
+    if color and palette.depth != "16" and "thumbnail" in (explanation.scene or {}):
+        return _half_blocks(explanation, palette)
+    patches = cells(explanation, limit=1024)
     rows = Text()
     for top in sorted({cell.top for cell in patches}):
         row = sorted((cell for cell in patches if cell.top == top), key=lambda cell: cell.left)
@@ -350,9 +383,9 @@ class Palette:
             return self._stepped(size, tint) + underline
         blue = tint == "against" and self.depth == "256"
         full = _BLUE_256 if blue else _TINTS[tint]
-        color = self._named(_mixed(page, full, min(1.0, size) ** 0.8))
+        color = self.name(_mixed(page, full, min(1.0, size) ** 0.8))
         # else the default text colour, which fits the background
-        ink = f"{self._named(_WHITE)} " if size > 0.55 else ""
+        ink = f"{self.name(_WHITE)} " if size > 0.55 else ""
         return f"{ink}on {color}{underline}"
 
     def _stepped(self, size: float, tint: str) -> str:
@@ -360,14 +393,14 @@ class Palette:
             weak, strong, ground = _ANSI_16[tint]
             letters = strong if size >= _WEAK else weak
         else:
-            letters = self._named(_mixed((128, 128, 128), _TINTS[tint], 0.85))
-            ground = self._named(_mixed(_GREYS[tint], _TINTS[tint], min(1.0, size)))
+            letters = self.name(_mixed((128, 128, 128), _TINTS[tint], 0.85))
+            ground = self.name(_mixed(_GREYS[tint], _TINTS[tint], min(1.0, size)))
         if size >= _MEDIUM:
-            white = "bold bright_white" if self.depth == "16" else self._named(_WHITE)
+            white = "bold bright_white" if self.depth == "16" else self.name(_WHITE)
             return f"{white} on {ground}"
         return f"bold {letters}" if size >= _WEAK else letters
 
-    def _named(self, color: RGB) -> str:
+    def name(self, color: RGB) -> str:
         """The name of a colour in rich; with 256 colours, of the nearest one."""
         if self.depth == "256":
             # converted here, since rich caches the codes of a style for all consoles

@@ -153,13 +153,13 @@ def score_text(score: float, tint: str) -> str:
     return signed(score).lstrip("+") if tint == "strength" else signed(score)
 
 
-def short_number(score: float, tint: str) -> str:
-    """A score with two digits, as shown next to a unit; the minus sign prevents line breaks.
+def short_number(score: float, tint: str, digits: int = 2) -> str:
+    """A score with few digits, as shown next to a unit; the minus sign prevents line breaks.
 
     >>> short_number(0.5217, "for"), short_number(-1.06e-05, "against")
     ('+0.52', '−1.1e-05')
     """
-    text = f"{score:.2g}" if tint == "strength" else f"{score:+.2g}"
+    text = f"{score:{'' if tint == 'strength' else '+'}.{digits}g}"
     return text.replace("-", "\u2212", 1) if score < 0 else text
 
 

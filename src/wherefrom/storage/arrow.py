@@ -123,6 +123,20 @@ class File:
         except (OSError, ValueError) as error:
             raise FileError(f"cannot read {self.path}: {reason(error)}.") from error
 
+    def check_unchanged(self) -> None:
+        """Raises an error if the file was changed since it was found."""
+        try:
+            if self.filesystem is None:
+                now = _local_file(Path(self.path))
+            else:
+                now = _file(self.filesystem, _information(self.filesystem, self.path))
+        except OSError as error:
+            raise FileError(f"cannot read {self.path}: {reason(error)}.") from error
+        if (now.size, now.changed) != (self.size, self.changed):
+            raise FileError(
+                f"{self.path} was changed while it was read: explain it again into another folder."
+            )
+
     def parquet_batches(self) -> Iterator[tuple[list[dict[str, Any]], float]]:
         """The rows of a Parquet file in batches, each with the share of rows read so far."""
         pyarrow = _pyarrow("reading Parquet")
@@ -184,10 +198,12 @@ def _local_files(path: Path, suffixes: tuple[str, ...]) -> list[File]:
     """The files at a path of this machine, without pyarrow."""
     if path.is_file():  # even if its name contains a wildcard
         return [_local_file(path)]
-    place, pattern = (str(path), "") if path.is_dir() else _split_pattern(path.as_posix())
-    folder = Path(place)
-    if not folder.is_dir() or (folder != path and not pattern):
+    # what exists is no pattern, even if its name contains a wildcard
+    folder = next(parent for parent in (path, *path.parents) if parent.is_dir())
+    rest = path.relative_to(folder).parts
+    if rest and not any(mark in rest[0] for mark in _GLOB):
         raise FileError(f"there is no file {path}.")
+    pattern = "/".join(rest)
     return [
         _local_file(entry)
         for entry in sorted(folder.rglob("*"))

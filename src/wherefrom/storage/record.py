@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self, overload
 
@@ -110,21 +111,50 @@ class Displayable:
     def _rows(self) -> list[dict[str, Any]]:
         """The result as rows of a table."""
 
+    def _figures(self) -> Mapping[str, Callable[..., Any]]:
+        """What draws each kind of figure, the default first."""
+        return {}
+
     def _repr_html_(self) -> str:
         return self._html(whole_page=False)
 
     @overload
-    def to_html(self, path: None = None) -> str: ...
+    def to_html(self, path: None = None, *, fragment: bool = ...) -> str: ...
     @overload
-    def to_html(self, path: str | Path) -> Path: ...
+    def to_html(self, path: str | Path, *, fragment: bool = ...) -> Path: ...
 
-    def to_html(self, path: str | Path | None = None) -> str | Path:
-        """A self-contained page as text; with `path`, writes it and returns the path."""
-        page = self._html(whole_page=True)
+    def to_html(self, path: str | Path | None = None, *, fragment: bool = False) -> str | Path:
+        """A self-contained page as text; with `path`, writes it and returns the path.
+
+        A `fragment` is what a notebook shows, for pages of other apps: one element, no scripts.
+        """
+        page = self._html(whole_page=not fragment)
         if path is None:
             return page
         write_text(path, page)
         return Path(path)
+
+    def plot(
+        self,
+        kind: str | None = None,
+        path: str | Path | None = None,
+        *,
+        figsize: tuple[float, float] | None = None,
+        dpi: float | None = None,
+        ax: Any = None,
+        **options: Any,
+    ) -> Any:
+        """A matplotlib figure; with `path` a PNG, PDF or SVG file; with `ax` on axes of yours.
+
+        Returns the figure, the path or the axes. An unknown `kind` raises an error that lists the
+        kinds of this result.
+        """
+        draw = import_module("wherefrom.show.plot_style").plot
+        return draw(self._figures(), kind, path, figsize, dpi, ax, options)
+
+    def plots(self, folder: str | Path, suffix: str = ".png") -> list[Path]:
+        """Writes all figures of this result, named after their kinds."""
+        return [self.plot(kind, Path(folder) / f"{kind}{suffix}") for kind in self._figures()]
 
     def to_frame(self) -> Any:
         """The result as a pandas `DataFrame`."""

@@ -59,10 +59,12 @@ class Store:
         settings: Mapping[str, Any],
         resume: bool = False,
         filesystem: Any = None,
+        tables: Iterable[str] = (),
     ) -> Iterator[tuple[Store, list[PartRecord]]]:
         """Opens the store of a folder with its finished parts; a local folder is locked.
 
         Without `resume`, finished parts are an error; with it, they must belong to the same run.
+        `tables` are those that the run writes: files of unfinished parts are removed from them.
         """
         settings = _as_json({"kind": kind, **settings})
         if out is None:
@@ -71,15 +73,27 @@ class Store:
         folder = Folder.at(out, filesystem)
         with locked(folder.local):
             names = [name for name in folder.sizes(_RECORDS) if name.startswith("part-")]
-            saved = _saved(folder) if resume or names else None
+            files = {
+                f"{table}.{suffix}/{name}"
+                for table in tables
+                for suffix in ("parquet", "json")
+                for name in folder.sizes(f"{table}.{suffix}")
+                if name.startswith("part-")
+            }
+            saved = _saved(folder) if resume or names or files else None
             saved_kind = (saved or {}).get("kind", kind)
-            if names and saved_kind != kind:
+            if (names or files) and saved_kind != kind:
                 raise FileError(
                     f"{folder.path} has results of {saved_kind}: choose another folder, "
                     "or delete it."
                 )
-            if names and not resume:
-                parts = counted(len(names), "finished part")
+            if (names or files) and saved is None:
+                raise FileError(
+                    f"{folder.path} has results of an earlier run, but no {_SETTINGS}: choose "
+                    "another folder, or delete it."
+                )
+            if (names or files) and not resume:
+                parts = counted(len(names), "finished part") if names else "unfinished parts"
                 raise FileError(f"{folder.path} has {parts} of an earlier run.", **CONTINUE)
             if folder.local is not None:
                 for path in (*folder.local.iterdir(), *(folder.local / _RECORDS).glob("*")):
@@ -90,7 +104,10 @@ class Store:
                 yield store, []
             else:
                 store._check_saved({name: store.saved.get(name) for name in settings})
-                yield store, store._finished(names)
+                finished = store._finished(names)
+                for name in files.difference(*(record["files"] for record in finished)):
+                    folder.remove(name)
+                yield store, finished
 
     @cached_property
     def run(self) -> str:
@@ -122,10 +139,11 @@ class Store:
             if any(map(len, table.columns.values())):
                 name, content = _file(table, part)
                 self._write(name, content)
-                files[name] = len(content)
+                files[name] = [len(content), digest(content)]
         whole = {"run": self.run, "part": part, "files": files, **record}
         if self.folder is not None:
-            self._write(f"{_RECORDS}/{part}.json", json.dumps(whole).encode())
+            signed = {"digest": digest(json.dumps(whole)), **whole}
+            self._write(f"{_RECORDS}/{part}.json", json.dumps(signed).encode())
             self.folder.remove(_attempts(part))
         return whole
 
@@ -192,14 +210,24 @@ class Store:
 
     def _finished(self, names: list[str]) -> list[PartRecord]:
         """The records of this run whose files are unchanged."""
-        assert self.folder is not None
-        records = [_json(self.folder, f"{_RECORDS}/{name}") for name in names]
-        records = [record for record in records if record.get("run") == self.run]
-        lost = self._lost(records)
+        folder = self.folder
+        assert folder is not None
+        records = []
+        for name in names:
+            record = _json(folder, f"{_RECORDS}/{name}")
+            is_whole = record.pop("digest", None) == digest(json.dumps(record))
+            if is_whole and record["run"] == self.run and name == f"{record['part']}.json":
+                records.append(record)
+        lost = self._lost(records) | {
+            record["part"]
+            for record in records
+            for name, (_, content) in record["files"].items()
+            if digest(folder.read(name)) != content
+        }
         if lost:
             warnings.warn(
                 f"files of {counted(len(lost), 'finished part')} are missing from "
-                f"{self.folder.path} or were changed there: the rows are computed again."
+                f"{folder.path} or were changed there: the rows are computed again."
             )
         return [record for record in records if record["part"] not in lost]
 
@@ -218,7 +246,7 @@ class Store:
             record["part"]
             for record in records
             if f"{_RECORDS}/{record['part']}.json" not in sizes
-            or any(sizes.get(name) != size for name, size in record["files"].items())
+            or any(sizes.get(name) != size for name, (size, _) in record["files"].items())
         }
 
 

@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
+import re
+from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from wherefrom.tracing.catalogue import FRESH, Kind, TorchCall, depends_on_input, list_tensors
+from wherefrom.tracing.catalogue import (
+    FRESH,
+    Kind,
+    TorchCall,
+    attribute_name,
+    depends_on_input,
+    list_tensors,
+)
 
-Role = Literal["", "ids", "hashed", "position", "type", "prototype", "softmax", "exp", "gate"]
+Role = Literal[
+    "", "ids", "hashed", "position", "type", "prototype", "scores", "softmax", "exp", "gate"
+]
 
 
 class Tag(NamedTuple):
     """The role of a tensor, and the field of the input that its rows belong to.
 
-    `role`: attention weights ("softmax"), an exponential that may become attention weights ("exp"),
+    `role`: attention scores or another matrix product of two tensors ("scores"), attention weights
+    ("softmax"), an exponential that may become attention weights ("exp"),
     the result of an activation ("gate"), token ids ("ids") or numbers computed from them
     ("hashed"), or the kind of a constant. `stream` is the number of the field; it is negative for
     rows of no field, such as those of a decoder whose ids are not an input. `constant_rows`: the
     rows come from a constant left operand, which matters if they become attention weights.
+    `units`: for ids, the number of the unit that each was made of, counted over all samples;
+    −1 for none.
     """
 
     role: Role = ""
     stream: int | None = None
     constant_rows: bool = False
+    units: Tensor | None = None
 
 
 NO_TAG = Tag()
@@ -80,6 +95,9 @@ _WRITTEN = frozenset(
 )
 _OF_IDS = ("ids", "hashed")
 _ARITHMETIC = frozenset((Kind.SUM, Kind.PRODUCT))
+_INTEGER_ARITHMETIC = ("remainder", "floor_divide", "bitwise_xor")
+_MOVED = frozenset((Kind.RESHAPE, Kind.TRANSPOSE, Kind.REPEAT, Kind.SELECT, Kind.SPLIT))
+_NEW = re.compile("^new_|_like$")  # calls that take only the shape of their argument
 _OF_TWO = frozenset((Kind.ATTENTION, Kind.CONTRACTION, Kind.ADDED_CONTRACTION, Kind.EINSUM))
 
 
@@ -104,8 +122,9 @@ def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
         return
     role: Role = ""
     if kind not in FRESH and any(tag.role for _, tag in tagged):
-        is_arithmetic = kind in _ARITHMETIC or call.name == "remainder"
-        if is_arithmetic and all(tag.role in _OF_IDS for _, tag in tagged):
+        roles = {tag.role for _, tag in tagged}
+        is_arithmetic = kind in _ARITHMETIC or call.name in _INTEGER_ARITHMETIC
+        if roles.issubset(_OF_IDS) and (is_arithmetic or len(roles) > 1):
             role = "hashed"
         else:
             role = _common_role(arguments[into_constant:count])
@@ -114,14 +133,15 @@ def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
     stream, constant_rows = next(
         ((tag.stream, tag.constant_rows) for tag in rows if tag.stream is not None), (None, False)
     )
-    if role in _OF_IDS and stream is None:
-        fields = {tag.stream for _, tag in tagged if tag.role in _OF_IDS}
-        stream = fields.pop() if len(fields) == 1 else None
+    units = _units_of(call, out) if role in _OF_IDS else None
+    if role in _OF_IDS and units is None:
+        role = ""
     if not role and stream is None:
         return
     if kind in FRESH:
         constant_rows = _has_constant_rows(call)
-    for tensor in list_tensors(call.args[:1] if out is None else (out,)):
+    results = list_tensors(call.args[:1] if out is None else (out,))
+    for tensor, own_units in zip_longest(results, list_tensors((units,))):
         if tag_of(tensor).stream is not None and not rewritten:
             continue
         own_role = role if into_constant else role_of(tensor) or role
@@ -129,7 +149,47 @@ def propagate(call: TorchCall, out: Any, into_constant: bool = False) -> None:
         if constant_rows and attends:  # constant queries: their rows belong to no unit
             set_tag(tensor, Tag(own_role, -tensor.shape[-2]))
         else:
-            set_tag(tensor, Tag(own_role, stream, constant_rows))
+            set_tag(tensor, Tag(own_role, stream, constant_rows, own_units))
+
+
+def _units_of(call: TorchCall, out: Any) -> Any:
+    """The units that the ids in a result are made of; None if they are not known.
+
+    A number that is made of several units belongs to the last one.
+    """
+    kind: Kind | None = call.kind
+    first: Any = call.args[0] if call.args else None
+    units: Any
+    source = tag_of(call.get("input", first)).units
+    if call.name == "setitem":
+        written = tag_of(call.args[2]).units
+        if written is None:
+            return source
+        units = torch.full_like(first, -1) if source is None else source.clone()
+        units[call.args[1]] = written
+        return units
+    if source is not None and (kind in _MOVED or attribute_name(call.function)):
+        if "input" in call.kwargs:
+            return call.run(input=source)
+        return TorchCall(call.function, (source.clone(), *call.args[1:]), call.kwargs).run()
+    if call.name == "pad" and source is not None and call.get("mode", "constant") == "constant":
+        return call.run(input=source, value=-1)
+    if call.name == "sort" and source is not None:
+        return source.gather(call.get("dim", -1), out[1])
+    if kind in (Kind.JOIN, Kind.STACK):
+        return call.mapped(_units_or_none).run()
+    if not isinstance(out, Tensor) or out.dtype == torch.bool or _NEW.search(call.name):
+        return None
+    known = [units for t in call.tensors() if (units := tag_of(t).units) is not None]
+    try:
+        return torch.stack([units.expand_as(out) for units in known]).amax(0)
+    except RuntimeError:  # not number by number
+        return None
+
+
+def _units_or_none(ids: Tensor) -> Tensor:
+    units = tag_of(ids).units
+    return torch.full_like(ids, -1, dtype=torch.long) if units is None else units
 
 
 def _has_common_tag(call: TorchCall, out: Any) -> bool:

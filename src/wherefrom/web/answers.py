@@ -7,7 +7,7 @@ import warnings
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from wherefrom.core.runner import Batch
 from wherefrom.core.shapley import Agreement
 from wherefrom.core.target import Case, Target
 from wherefrom.errors import InputError, TooLong, for_page
-from wherefrom.evaluation.metrics import Activation, Metric, Pruning, Sample, fractions
+from wherefrom.evaluation.metrics import Activation, Masks, Metric, Pruning, Sample, fractions
 from wherefrom.inputs.reader import Reader
 from wherefrom.methods import Method
 from wherefrom.methods.attention_maps import CapturedAttention, capture
@@ -39,7 +39,7 @@ from wherefrom.show.sentence import (
     source,
     unit_name,
 )
-from wherefrom.show.text_marks import heading, largest_score, marks
+from wherefrom.show.text_marks import heading, largest_score, marks, quoted
 from wherefrom.studies.layer_profile import unit_profile
 from wherefrom.web.request import (
     AttentionBody,
@@ -56,6 +56,7 @@ PageRequest = ParsedRequest[Body]
 Value = TypeVar("Value")
 _CURVES: dict[str, type[Metric]] = {"activation": Activation, "pruning": Pruning}
 _MAX_SINGLE_STEPS = 64  # curves over more units have steps of 10 %
+_CONTROLS = 5  # random orders behind the control of a curve
 _MAX_CLASSES = 24  # a model with more classes shows only the most likely
 _TOP_CLASSES = 10
 _BATCH_UNITS = 2048  # units in one forward pass
@@ -194,28 +195,40 @@ class Answers:
         explanation = self._explain(request, request.method).explanation
         every_unit = prediction.unit_count <= _MAX_SINGLE_STEPS
         metric = _CURVES[request.body.curve]()
+        output_names = request.model.explainer.output_names
+        to_probability = output_names.to_probability(len(prediction.logits))
+        index, target = explanation.target.index, self._target(request, prediction)
         erasable: NDArray[np.bool_] = np.ones(prediction.unit_count, dtype=bool)
-        to_probability = request.model.explainer.output_names.to_probability(len(prediction.logits))
-        index = explanation.target.index
-        sample = Sample(explanation, erasable, index, every_unit, to_probability)
-        masks = metric.masks(sample)
-        logits = self._perturbed_logits(prediction, masks).double()  # (steps, classes)
-        area, values = metric.value(sample, logits.numpy())
-        target = self._target(request, prediction)
-        outputs = torch.cat([target(row.unsqueeze(0)) for row in logits])
-        all_probabilities = request.model.explainer.output_names.probabilities(logits)
-        probabilities = None
-        if all_probabilities is not None:
-            probabilities = all_probabilities[:, index].tolist()
+
+        def drawn(scores: NDArray[Any]) -> tuple[Masks, Data]:
+            scored = replace(explanation, scores=scores)
+            sample = Sample(scored, erasable, index, every_unit, to_probability)
+            masks = metric.masks(sample)
+            logits = self._perturbed_logits(prediction, masks).double()  # (steps, classes)
+            probabilities = output_names.probabilities(logits)
+            area, values = metric.value(sample, logits.numpy())
+            return masks, {
+                "area": area,
+                "curve": [] if values is None else values.tolist(),
+                "probabilities": None if probabilities is None else probabilities[:, index],
+                "outputs": torch.cat([target(row.unsqueeze(0)) for row in logits]),
+            }
+
+        masks, own = drawn(explanation.scores)
+        shuffle = np.random.default_rng(0).permutation
+        controls = [drawn(shuffle(explanation.scores))[1] for _ in range(_CONTROLS)]
+        control = {
+            name: None if own[name] is None else torch.stack([c[name] for c in controls]).mean(0)
+            for name in ("probabilities", "outputs")
+        }
+        control["area"] = sum(one["area"] for one in controls) / _CONTROLS
         return {
             "metric": metric.title,
             "better": metric.better,
-            "area": area,
-            "curve": [] if values is None else values.tolist(),
+            **_listed(own),
+            "control": {**_listed(control), "count": _CONTROLS},
             "fractions": fractions(prediction.unit_count, every_unit),
             "present": ["".join("01"[bit] for bit in row) for row in masks.astype(int).tolist()],
-            "probabilities": probabilities,
-            "outputs": outputs.tolist(),
         }
 
     def layers(self, request: PageRequest) -> Data:
@@ -324,7 +337,12 @@ class Answers:
         if len(logits) > _MAX_CLASSES:
             targets = [int(index) for index in (target.index, target.against) if index is not None]
             indices = list(dict.fromkeys([*logits.topk(_TOP_CLASSES).indices.tolist(), *targets]))
-        name = request.model.explainer.output_names.name
+        output_names = request.model.explainer.output_names
+
+        def name(i: int) -> str:
+            label = output_names.name(i)
+            return quoted(label) if output_names.is_language_model else label
+
         return [
             {
                 "index": i,
@@ -352,6 +370,13 @@ class Answers:
             row = Target(position=positions).to(logits.device).row(logits)
             rows.append(row.float().cpu())
         return torch.cat(rows).clone()
+
+
+def _listed(data: Data) -> Data:
+    """The data with tensors as lists."""
+    return {
+        name: value.tolist() if isinstance(value, Tensor) else value for name, value in data.items()
+    }
 
 
 def _read(request: PageRequest, limits: Limits) -> tuple[Reader[Any, Any], Any]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +22,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from wherefrom.answers.answer import Answer
-from wherefrom.errors import FileError, InputError, ModelError, WherefromError
+from wherefrom.errors import FileError, InputError, ModelError, TooLong, WherefromError
 from wherefrom.inputs.records import FILES, LABEL, PAIRS, TEXT
 from wherefrom.methods import METHODS, Method, default_methods
 from wherefrom.methods.secant import Auto
@@ -29,25 +30,46 @@ from wherefrom.show import answer as answer_view
 from wherefrom.show.line_kinds import LINE_KINDS
 from wherefrom.show.page import STYLE
 from wherefrom.web.answers import Answers
+from wherefrom.web.api import Api
 from wherefrom.web.generation import OnUpdate, Question, explained
-from wherefrom.web.models import PASSAGES, QUESTION, Models
+from wherefrom.web.metrics import Metrics
+from wherefrom.web.models import PASSAGES, QUESTION, Models, NoSuchModel
 from wherefrom.web.request import (
+    API_DESCRIPTION,
     DESCRIPTION,
     ROUTES,
     AnswerBody,
     Body,
+    ChatBody,
     Data,
+    ExplainBody,
+    GivenAnswerBody,
     Limits,
     MethodsBody,
     NotJson,
     ParsedRequest,
+    PromptBody,
     TableBody,
     TooLarge,
+    checked,
     describe,
+    describe_api,
+    json_object,
     parse_request,
     with_text,
 )
-from wherefrom.web.security import REPORT_POLICY, App, Gate, Reports, report_policy
+from wherefrom.web.security import (
+    HEALTH,
+    METRICS,
+    REPORT_POLICY,
+    App,
+    Gate,
+    Reports,
+    api_error,
+    is_api,
+    report_policy,
+    retry_after,
+)
 from wherefrom.web.worker import QueueFull, Stopped, Worker
 
 STATIC = Path(__file__).parent / "static"
@@ -59,6 +81,7 @@ _MEDIA_TYPES = {
 }
 _LOG = logging.getLogger(__name__)
 B = TypeVar("B", bound=Body)
+P = TypeVar("P", bound=PromptBody)
 R = TypeVar("R")
 Compute = Callable[[ParsedRequest[Body]], Data]
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -69,7 +92,8 @@ class Server:
 
     def __init__(self, models: Models, worker: Worker, limits: Limits, reports: Reports) -> None:
         self.models, self.worker, self.limits, self.reports = models, worker, limits, reports
-        self.answers = Answers(limits)
+        self.answers, self.metrics = Answers(limits), Metrics()
+        self.api = Api(models, self.answers, limits, self.metrics)
         self._about = _about(models, limits)
         # read at startup, so that no request opens a file
         self.static = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.is_file()}
@@ -103,6 +127,97 @@ class Server:
                 for path, route in post.items()
             ),
         ]
+
+    def api_routes(self) -> list[Route]:
+        """The routes for programs."""
+        get: dict[str, Endpoint] = {
+            HEALTH: self.health,
+            METRICS: self.metrics_text,
+            "/v1/models": self.api_models,
+            "/v1/models/{name}": self.api_models,
+            API_DESCRIPTION: self.api_description,
+        }
+        post: dict[str, Endpoint] = {
+            "/v1/chat/completions": self.chat,
+            "/v1/answers": self.given_answer,
+            "/v1/explain": self.api_explain,
+        }
+        return [
+            *(Route(path, _with_json_errors(route)) for path, route in get.items()),
+            *(
+                Route(path, _with_json_errors(route, self.worker), methods=["POST"])
+                for path, route in post.items()
+            ),
+        ]
+
+    async def health(self, request: Request) -> Response:
+        """Whether the server takes requests; it does not wait for the worker."""
+        queued = {"queued": self.worker.queued}
+        if self.worker.hangs:
+            return JSONResponse({"status": "a job hangs", **queued}, 503)
+        return JSONResponse({"status": "ok", **queued})
+
+    async def metrics_text(self, request: Request) -> Response:
+        """The counters of the server."""
+        worker = self.worker
+        text = self.metrics.text(
+            {
+                "wherefrom_jobs_queued": worker.queued,
+                "wherefrom_job_seconds_sum": worker.job_seconds,
+                "wherefrom_job_seconds_count": worker.jobs,
+            }
+        )
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def api_models(self, request: Request) -> Response:
+        """The served models, or one of them."""
+        name = request.path_params.get("name")
+        return JSONResponse(self.api.models() if name is None else self.api.model(name))
+
+    async def api_description(self, request: Request) -> Response:
+        """The description of the API for programs in OpenAPI."""
+        return JSONResponse(describe_api())
+
+    async def chat(self, request: Request) -> Response:
+        """A chat completion, or the events of one."""
+        body = await self._checked(request, ChatBody)
+        if not body.stream:
+            job = partial(self.api.chat, body, lambda row: None)
+            return JSONResponse(await self._run(request, job))
+
+        def job_sending(on_update: OnUpdate) -> None:
+            self.api.chat(body, on_update)
+
+        rows = self._sent(job_sending, wait_for_room=False)
+        # awaited before the response starts, so that an error still sets the status
+        first = await _unless_disconnected(request, anext(rows))
+
+        async def events() -> AsyncIterator[bytes]:
+            async with aclosing(rows):
+                yield _event(first)
+                try:
+                    async for row in rows:
+                        yield _event(row)
+                except Exception as error:
+                    yield _event(_api_error(error)[1])
+                yield b"data: [DONE]\n\n"
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    async def given_answer(self, request: Request) -> Response:
+        """The passages for each sentence of an answer that came from elsewhere."""
+        body = await self._checked(request, GivenAnswerBody)
+        return JSONResponse(await self._run(request, partial(self.api.answer, body)))
+
+    async def _checked(self, request: Request, kind: type[P]) -> P:
+        """The body of a request to the API, checked without waiting for the worker."""
+        body = checked(kind, json_object(await self._body(request)))
+        self.models[body.model]  # raises if there is none
+        return body
+
+    async def api_explain(self, request: Request) -> Response:
+        """The explanation of a prediction."""
+        return JSONResponse(await self._answered(request, ExplainBody, self.api.explain))
 
     async def page(self, request: Request) -> Response:
         """The main page."""
@@ -212,7 +327,9 @@ class Server:
 
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
-    async def _sent(self, job: Callable[[OnUpdate], None]) -> AsyncIterator[Data]:
+    async def _sent(
+        self, job: Callable[[OnUpdate], None], wait_for_room: bool = True
+    ) -> AsyncGenerator[Data]:
         """The rows that a job sends while it runs; an error of the job is raised at the end."""
         rows: asyncio.Queue[Data | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
@@ -220,7 +337,7 @@ class Server:
         def on_text(row: Data) -> None:
             loop.call_soon_threadsafe(rows.put_nowait, row)
 
-        task = asyncio.ensure_future(self.worker.run(partial(job, on_text), wait_for_room=True))
+        task = asyncio.ensure_future(self.worker.run(partial(job, on_text), wait_for_room))
         task.add_done_callback(lambda _: rows.put_nowait(None))
         try:
             while (row := await rows.get()) is not None:
@@ -291,17 +408,22 @@ class Server:
 
     async def _run(self, request: Request, job: Callable[[], Any]) -> Any:
         """The result of a job; the job stops when the client disconnects."""
-        result = asyncio.ensure_future(self.worker.run(job))
-        disconnect = asyncio.ensure_future(_disconnected(request))
-        try:
-            await asyncio.wait((result, disconnect), return_when=asyncio.FIRST_COMPLETED)
-            if not result.done():
-                raise ClientDisconnect
-            return result.result()
-        finally:
-            for task in (result, disconnect):
-                task.cancel()
-            await asyncio.wait((result, disconnect))  # wait until cancellation has taken effect
+        return await _unless_disconnected(request, self.worker.run(job))
+
+
+async def _unless_disconnected(request: Request, awaited: Awaitable[R]) -> R:
+    """What is awaited, which is cancelled when the client disconnects."""
+    result = asyncio.ensure_future(awaited)
+    disconnect = asyncio.ensure_future(_disconnected(request))
+    try:
+        await asyncio.wait((result, disconnect), return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
+            raise ClientDisconnect
+        return result.result()
+    finally:
+        for task in (result, disconnect):
+            task.cancel()
+        await asyncio.wait((result, disconnect))  # wait until cancellation has taken effect
 
 
 async def _disconnected(request: Request) -> None:
@@ -345,6 +467,11 @@ def _about_method(kind: type[Method]) -> Data:
     return {"name": kind.name, "summary": summary, "paper": kind.paper}
 
 
+def _event(row: Data) -> bytes:
+    """A server-sent event."""
+    return b"data: " + _json_line(row) + b"\n"
+
+
 def _json_line(row: Data) -> bytes:
     return json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
@@ -373,6 +500,17 @@ def _describe(error: Exception) -> tuple[int, Data]:
     return status, {"error": {"kind": kind, "message": printable}}
 
 
+def _api_error(error: Exception) -> tuple[int, Data]:
+    """The status and the JSON body for an error of the API."""
+    status, content = _describe(error)
+    kind, message = content["error"]["kind"], content["error"]["message"]
+    if isinstance(error, NoSuchModel):
+        return 404, api_error(404, "model_not_found", message)
+    kind = "context_length_exceeded" if isinstance(error, TooLong) else kind
+    status = 400 if status == 422 else status
+    return status, api_error(status, kind, message)
+
+
 def _identity(value: R) -> R:
     return value
 
@@ -382,24 +520,29 @@ def _message(error: Exception) -> str:
     return message
 
 
-def _with_json_errors(endpoint: Endpoint) -> Endpoint:
-    """An endpoint that returns every error as JSON."""
+def _with_json_errors(endpoint: Endpoint, worker: Worker | None = None) -> Endpoint:
+    """An endpoint that returns every error as JSON; with a worker, its queue says when to retry."""
 
     async def respond(request: Request) -> Response:
         try:
             return await endpoint(request)
         except Exception as error:
-            return await _error_response(request, error)
+            return await _error_response(request, error, 1 if worker is None else worker.wait)
 
     return respond
 
 
-async def _error_response(request: Request, error: Exception) -> Response:
+async def _error_response(request: Request, error: Exception, retry_seconds: float = 1) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=499)
-    status, content = _describe(error)
+    api = is_api(request.url.path)
+    status, content = (_api_error if api else _describe)(error)
     headers = dict(getattr(error, "headers", None) or {})  # such as the allowed HTTP methods
-    return JSONResponse(content, status, headers | ({"retry-after": "1"} if status == 503 else {}))
+    if status == 503:
+        headers["retry-after"] = retry_after(retry_seconds)
+    if status == 504 and api:
+        headers["x-should-retry"] = "false"  # OpenAI's clients would repeat what takes too long
+    return JSONResponse(content, status, headers)
 
 
 def make_app(
@@ -410,8 +553,16 @@ def make_app(
     host: str = "127.0.0.1",
     token: str | None = None,
     reports: Path | None = None,
+    api: bool = False,
+    keys: Sequence[str] = (),
 ) -> App:
-    """The server as an ASGI application."""
-    server = Server(models, worker, limits or Limits(), Reports(reports))
-    app = Starlette(routes=server.routes(), exception_handlers={HTTPException: _error_response})
-    return Gate(app, host, token)
+    """The server as an ASGI application; the API for programs has these keys, or the token."""
+    limits = limits or Limits()
+    server = Server(models, worker, limits, Reports(reports))
+    routes = server.routes() + (server.api_routes() if api else [])
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _error_response})
+    if not api:
+        return Gate(app, host, token)
+    keys = tuple(keys) or (() if token is None else (token,))
+    gate = Gate(app, host, token, keys, limits.key_requests, lambda: worker.wait)
+    return server.metrics.measured(gate)

@@ -25,6 +25,12 @@ MOLECULES = (
     "CC(C)Cc1ccc(cc1)C(C)C(=O)O",
     "Cn1cnc2c1c(=O)n(C)c(=O)n2C",
 )
+# how a person draws 7, 3 and 5 on the page's canvas of 224 × 224, as paths of SVG
+DIGITS = (
+    "M62 58H160Q130 110 104 184",
+    "M70 60Q112 34 146 66Q158 98 106 108Q166 114 156 156Q124 202 64 170",
+    "M154 48H84L76 104Q118 84 148 116Q166 160 122 182Q90 190 66 170",
+)
 PROMPTS = (
     "The capital of France is",
     "When Mary and John went to the shop, John gave a drink to",
@@ -36,6 +42,10 @@ PASSAGES = (
     "The red car belongs to Paul. It is fast.",
     "The password of the garden gate is banana.",
 )
+
+
+class NoSuchModel(InputError):
+    """The server has no model of this name."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +101,12 @@ class ServedModel:
 
     @property
     def examples(self) -> tuple[str, ...]:
-        """Example inputs that the page offers."""
+        """Example inputs that the page offers: texts, or strokes that it draws."""
         if self._graph_kind == "molecule":
             return MOLECULES
+        if self.input_kind == "image":
+            labels = self.explainer.labels()
+            return DIGITS if set(labels) == set(map(str, range(10))) else ()
         if not isinstance(self.explainer._reader(""), TextReader):
             return ()
         return PROMPTS if self.explainer.output_names.generates else SENTENCES
@@ -111,7 +124,7 @@ class Models:
 
     def __getitem__(self, name: str) -> ServedModel:
         if name not in self._models:
-            raise InputError(f'this server has no model "{name}"; {nearest(name, self._models)}')
+            raise NoSuchModel(f'this server has no model "{name}"; {nearest(name, self._models)}')
         return self._models[name]
 
     def __iter__(self) -> Iterator[ServedModel]:

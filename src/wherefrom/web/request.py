@@ -6,19 +6,23 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveInt,
     ValidationError,
     WithJsonSchema,
+    model_validator,
 )
 
 from wherefrom import __version__
@@ -30,29 +34,32 @@ from wherefrom.methods.secant import Auto
 from wherefrom.web.models import Models, ServedModel
 
 DESCRIPTION = "/api/openapi.json"
+API_DESCRIPTION = "/v1/openapi.json"
 Data = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(BaseModel):
     """The limits of requests and of the server's memory.
 
     The error message of a refused request states the limit.
     """
 
-    body_bytes: int = 8 << 20
-    text_characters: int = 20_000
-    units: int = 1024  # tokens, patches or atoms: cost grows with their square
-    table_texts: int = 1000  # rows of one table
-    view_positions: int = 128  # longest input for the view of all heads, in tokens
-    answer_tokens: int = 128  # generated for one request
-    image_pixels: int = 16 << 20  # once decoded
-    job_seconds: float = 60.0  # running time of one job, without its time in the queue
-    upload_seconds: float = 30.0  # for the body of a request to arrive
-    queued_jobs: int = 16
-    cached_explanations: int = 128
-    cached_predictions: int = 8
-    cached_attention: int = 1  # all maps of one input: they can be large
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    body_bytes: PositiveInt = 8 << 20
+    text_characters: PositiveInt = 20_000
+    units: PositiveInt = 1024  # tokens, patches or atoms: cost grows with their square
+    table_texts: PositiveInt = 1000  # rows of one table
+    view_positions: PositiveInt = 128  # longest input for the view of all heads, in tokens
+    answer_tokens: PositiveInt = 128  # generated for one request
+    image_pixels: PositiveInt = 16 << 20  # once decoded
+    job_seconds: NonNegativeFloat = 60.0  # running time of one job, without its time in the queue
+    upload_seconds: NonNegativeFloat = 30.0  # for the body of a request to arrive
+    queued_jobs: PositiveInt = 16
+    key_requests: PositiveInt = 8  # at once with one key of the API
+    cached_explanations: PositiveInt = 128
+    cached_predictions: PositiveInt = 8
+    cached_attention: PositiveInt = 1  # all maps of one input: they can be large
 
 
 class NotJson(Exception):
@@ -141,6 +148,103 @@ class AnswerBody(Body):
     max_new_tokens: PositiveInt = Field(48, description="The maximum number of generated tokens.")
 
 
+class ApiBody(BaseModel):
+    """A part of a request to the API: a field that it does not know is refused, unless empty."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        return {name: value for name, value in data.items() if value not in (None, [], {})}
+
+
+def _joined_texts(content: Any) -> Any:
+    """The text of a message's content, which may be a list of texts."""
+    if not isinstance(content, list):
+        return content
+    texts = [block.get("text") if isinstance(block, Mapping) else None for block in content]
+    if not all(isinstance(text, str) for text in texts):
+        raise InputError("content: the API reads texts only, in blocks of the type text.")
+    return "".join(map(str, texts))
+
+
+class Message(ApiBody):
+    """A chat message."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Annotated[str, BeforeValidator(_joined_texts)] = Field(
+        description="A text, or a list of texts."
+    )
+    sentences: list[Any] = Field([], description="Those of an earlier answer; they are not read.")
+
+
+class Document(ApiBody):
+    """A passage that the answer may come from; a text alone is a document, too."""
+
+    text: str
+    title: str = ""
+    id: str = Field("", description="Repeated where the document is cited.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, data: Any) -> Any:
+        return {"text": data} if isinstance(data, str) else data
+
+
+class PromptBody(ApiBody):
+    """A prompt for a language model: its messages, with documents if they are apart."""
+
+    model: str = Field(description="The name of a served model.")
+    messages: list[Message] = Field(description="Chat messages; the last one asks.")
+    documents: list[Document] = Field([], description="Passages that the answer may come from.")
+    method: MethodName = Field("auto", description="The name of a method.")
+    of: Literal["contrast", "logit", "logprob"] = Field(
+        "contrast", description="The explained quantity of each token of the answer."
+    )
+
+
+class StreamOptions(ApiBody):
+    """What a stream contains."""
+
+    include_usage: bool = Field(False, description="Whether the last chunk counts the tokens.")
+
+
+class ChatBody(PromptBody):
+    """Generates an answer, with the passages of each sentence, as OpenAI's chat completions."""
+
+    max_completion_tokens: PositiveInt | None = Field(None, description="The longest answer.")
+    max_tokens: PositiveInt | None = Field(None, description="An older name of the same.")
+    temperature: float = Field(0.0, ge=0, le=2, description="0, the default, decodes greedily.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Sample from the most likely tokens.")
+    seed: int | None = Field(None, description="Makes sampling reproducible.")
+    stream: bool = Field(False, description="Whether the answer is sent as it is generated.")
+    stream_options: StreamOptions = StreamOptions(include_usage=False)
+    # they have one value here
+    n: int = Field(1, ge=1, le=1)
+    logprobs: Literal[False] = False
+    store: Literal[False] = False
+    frequency_penalty: float = Field(0.0, ge=0, le=0)
+    presence_penalty: float = Field(0.0, ge=0, le=0)
+    # labels of the caller, which do not change the answer
+    user: str = ""
+    metadata: dict[str, str] = {}
+
+
+class GivenAnswerBody(PromptBody):
+    """Explains an answer that came from elsewhere: the passages of each sentence."""
+
+    answer: str | list[NonNegativeInt] = Field(description="A text or token ids of this model.")
+
+
+class ExplainBody(Body):
+    """Explains a prediction: the scores of the units of an input, and the ledger."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
 _LINES = "application/x-ndjson"
 _JSON = "application/json"
 _HTML = "text/html; charset=utf-8"
@@ -161,6 +265,7 @@ ROUTES: dict[str, tuple[type[Body], str, str]] = {
 """The body, the summary and the media type of each route that takes a request."""
 
 B = TypeVar("B", bound=Body, covariant=True)
+M = TypeVar("M", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -181,13 +286,7 @@ def parse_request(
     content: bytes, kind: type[B], models: Models, limits: Limits
 ) -> ParsedRequest[B]:
     """Parses and validates the content of a request."""
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise NotJson from error
-    if not isinstance(data, Mapping):
-        raise InputError("the request must be a JSON object.")
-    body = checked(kind, data)
+    body = checked(kind, json_object(content))
     model = models[body.model]
     if model.refused is not None:
         raise InputError(model.refused)
@@ -196,19 +295,42 @@ def parse_request(
     return ParsedRequest(model, source, (model.name, digest, body.truncate), body.method, body)
 
 
-def checked(kind: type[B], data: Mapping[str, Any]) -> B:
+def json_object(content: bytes) -> Mapping[str, Any]:
+    """Parses the content of a request."""
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise NotJson from error
+    if not isinstance(data, Mapping):
+        raise InputError("the request must be a JSON object.")
+    return data
+
+
+def checked(kind: type[M], data: Mapping[str, Any]) -> M:
     """Validates the body of a request; an error names the first wrong field."""
     try:
         return kind.model_validate(data)
     except ValidationError as error:
         problems = error.errors()
-        name = problems[0]["loc"][0]
         cause = problems[0].get("ctx", {}).get("error")
         if isinstance(cause, WherefromError):
             raise cause from error
-        reasons = dict.fromkeys(p["msg"] for p in problems if p["loc"][0] == name)
+        names = [_field(problem["loc"]) for problem in problems]
+        if problems[0]["type"] == "extra_forbidden":
+            raise InputError(f"{names[0]}: there is no such field.") from error
+        alternatives = zip(names, problems, strict=True)
+        reasons = dict.fromkeys(p["msg"] for n, p in alternatives if n.startswith(names[0]))
         text = " or ".join(reason[:1].lower() + reason[1:] for reason in reasons)
-        raise InputError(f"{name}: {text}.") from error
+        raise InputError(f"{names[0]}: {text}.") from error
+
+
+_NAME = re.compile(r"\w+")
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    """The path of a field, without the alternatives of its type that were tried."""
+    path = (str(step) for step in location)
+    return ".".join(step for step in path if _NAME.fullmatch(step) and step not in ("str", "int"))
 
 
 def with_text(
@@ -248,11 +370,9 @@ def _text_input(body: Body, model: ServedModel, limits: Limits) -> tuple[str | T
             f"this text has {length:,} characters; the page accepts up to "
             f"{limits.text_characters:,}. Explain a part of it, or use the command line."
         )
-    try:
-        # JSON distinguishes a pair from a single text
-        digest = hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()
-    except UnicodeEncodeError as error:
-        raise InputError("the text contains a lone surrogate (half of a character).") from error
+    check_characters(texts)
+    # JSON distinguishes a pair from a single text
+    digest = hashlib.sha256(json.dumps(texts, ensure_ascii=False).encode()).hexdigest()
     # image readers open texts as paths, but requests must not open files or probe for them
     if model.input_kind == "image":
         raise InputError(f"{model.name} takes images: drop one on the page.")
@@ -263,6 +383,14 @@ def _text_input(body: Body, model: ServedModel, limits: Limits) -> tuple[str | T
     if body.text_pair is None:
         return body.text, digest
     return TextPair(body.text, body.text_pair), digest
+
+
+def check_characters(texts: Sequence[str]) -> None:
+    """Raises if a text has no encoding; JSON can escape such characters."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        raise InputError("the text contains a lone surrogate (half of a character).") from error
 
 
 _ERRORS = {
@@ -312,6 +440,33 @@ def describe(models: Models, limits: Limits) -> Data:
         },
         "paths": paths,
         "components": {"schemas": {"Error": _ERROR}},
+    }
+
+
+def describe_api() -> Data:
+    """The OpenAPI description of the API for programs."""
+    bodies: dict[str, type[BaseModel]] = {
+        "/v1/chat/completions": ChatBody,
+        "/v1/answers": GivenAnswerBody,
+        "/v1/explain": ExplainBody,
+    }
+    schemas: Data = {}
+    paths: Data = {"/v1/models": {"get": {"summary": "The served models."}}}
+    for path, kind in bodies.items():
+        schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= schema.pop("$defs", {})
+        summary = schema.pop("description")
+        content = {_JSON: {"schema": schema}}
+        responses = {"200": {"description": summary}, "4XX": {"description": "An error."}}
+        request = {"requestBody": {"required": True, "content": content}}
+        paths[path] = {"post": {"summary": summary, **request, "responses": responses}}
+    key = {"type": "http", "scheme": "bearer"}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "wherefrom", "version": "1"},
+        "paths": paths,
+        "components": {"schemas": schemas, "securitySchemes": {"key": key}},
+        "security": [{"key": []}, {}],
     }
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import ipaddress
 import json
+import math
 import os
 import re
 import socket
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -26,8 +29,10 @@ App = Callable[[AsgiMessage, Receive, Send], Awaitable[None]]
 
 # a name or address with an optional port; no user, path or space, which some parsers skip
 _HOST = re.compile(r"(\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(:[0-9]{1,5})?")
+_REQUESTS = 256  # at once; more get status 503
 COOKIE = "wherefrom_token"
 HEADER = "x-wherefrom-token"
+HEALTH, METRICS = "/healthz", "/metrics"
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -66,12 +71,18 @@ class Gate:
     """Forwards requests that name this server and, if there is a token, contain it.
 
     A site that points its name at this machine (DNS rebinding) is refused, since it sends that name
-    in `Host`.
+    in `Host`. Requests to the API contain one of the `keys` instead, if there are any; one that
+    does may use any name, since no site knows a key.
     """
 
     app: App
     host: str = "127.0.0.1"
     token: str | None = None
+    keys: tuple[str, ...] = ()
+    key_requests: int = 8  # at once with one key
+    wait: Callable[[], float] = lambda: 1.0  # the seconds after which a refused one may come back
+    _active: Counter[str] = field(default_factory=Counter)
+    places: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_REQUESTS))
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """Forwards a request or refuses it; every response carries the security headers."""
@@ -81,19 +92,57 @@ class Gate:
         if scope["type"] != "http":
             await send({"type": "websocket.close"})
             return
-        headers = {k.decode("latin-1").lower(): v.decode("latin-1") for k, v in scope["headers"]}
+        headers: dict[str, str] = {}
+        for key, value in scope["headers"]:
+            name, text = key.decode("latin-1").lower(), value.decode("latin-1")
+            # proxies may split cookies into several headers
+            headers[name] = f"{headers[name]}; {text}" if name in headers else text
         send_secured = _with_headers(send)
-        if not self.is_own_name(headers.get("host", "")):
-            await _refuse(send_secured, 421, "host", "this server has another host name.")
-        elif not _same_site(headers):
-            await _refuse(send_secured, 403, "origin", "requests from other sites are refused.")
-        elif self.token is None or self._has_token(headers):
+        if scope["path"] == HEALTH:
             await self.app(scope, receive, send_secured)
+        elif self.keys and is_api(scope["path"]):
+            await self._with_key(headers, scope, receive, send_secured)
+        elif not self.is_own_name(headers.get("host", "")):
+            message = "this server has another host name."
+            await _refuse(send_secured, 421, "host", message, is_api(scope["path"]))
+        elif not _same_site(headers):
+            message = "requests from other sites are refused."
+            await _refuse(send_secured, 403, "origin", message, is_api(scope["path"]))
+        elif self.token is None or self._has_token(headers):
+            await self._in_place(scope, receive, send_secured)
         elif (token := _token_in_address(scope)) is not None and self._matches(token):
             await _set_cookie(send_secured, token)
         else:
             message = "token missing: open the address that `wherefrom serve` printed."
             await _refuse(send_secured, 401, "token", message)
+
+    async def _with_key(
+        self, headers: dict[str, str], scope: AsgiMessage, receive: Receive, send: Send
+    ) -> None:
+        """Forwards a request with a key of the API, unless the key has too many at once."""
+        scheme, _, own = headers.get("authorization", "").partition(" ")
+        matches = [hmac.compare_digest(own.encode(), key.encode()) for key in self.keys]
+        if scheme.lower() != "bearer" or not any(matches):
+            message = "the API key is wrong or missing: send it as Authorization: Bearer KEY."
+            await _refuse(send, 401, "invalid_api_key", message, api=True)
+        elif self._active[own] >= self.key_requests:
+            message = f"this API key has {self.key_requests} requests at once: try again shortly."
+            await _refuse(send, 429, "too_many_requests", message, True, self.wait())
+        else:
+            self._active[own] += 1
+            try:
+                await self._in_place(scope, receive, send)
+            finally:
+                self._active[own] -= 1
+
+    async def _in_place(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
+        """Forwards a request, or tells the client to wait if too many are under way."""
+        if self.places.locked():
+            message = "the server is busy: try again shortly."
+            await _refuse(send, 503, "busy", message, is_api(scope["path"]), self.wait())
+            return
+        async with self.places:
+            await self.app(scope, receive, send)
 
     def is_own_name(self, host: str) -> bool:
         """Whether a Host header names this server."""
@@ -147,9 +196,33 @@ def _with_headers(send: Send) -> Send:
     return send_secured
 
 
-async def _refuse(send: Send, status: int, kind: str, message: str) -> None:
-    body = json.dumps({"error": {"kind": kind, "message": message}}).encode()
-    await _respond(send, status, [(b"content-type", b"application/json")], body)
+def is_api(path: str) -> bool:
+    """Whether a path belongs to the API, whose clients are programs."""
+    return path == METRICS or path.startswith("/v1/")
+
+
+def api_error(status: int, kind: str, message: str) -> dict[str, Any]:
+    """An error of the API, in OpenAI's form."""
+    types = {401: "authentication_error", 429: "rate_limit_error"}
+    other = "invalid_request_error" if status < 500 else "server_error"
+    error = {"message": message, "type": types.get(status, other), "param": None, "code": kind}
+    return {"error": error}
+
+
+def retry_after(seconds: float) -> str:
+    """The value of the header of this name; clients of OpenAI follow it up to a minute."""
+    return str(min(max(math.ceil(seconds), 1), 60))
+
+
+async def _refuse(
+    send: Send, status: int, kind: str, message: str, api: bool = False, wait: float | None = None
+) -> None:
+    error = {"error": {"kind": kind, "message": message}}
+    body = json.dumps(api_error(status, kind, message) if api else error).encode()
+    headers = [(b"content-type", b"application/json")]
+    if wait is not None:
+        headers.append((b"retry-after", retry_after(wait).encode()))
+    await _respond(send, status, headers, body)
 
 
 async def _set_cookie(send: Send, token: str) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import signal
 import socket
 import time
 import webbrowser
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     import uvicorn
 
 Say = Callable[[str], None]
-_CONNECTIONS = 256  # at once; more get status 503
 _IDLE_SECONDS = 10.0  # a connection may take this long to send a request
 
 
@@ -38,36 +38,55 @@ def serve(
     token: str | None = None,
     reports: Path | None = None,
     browse: bool = False,
+    api: bool = False,
+    api_keys: Sequence[str] = (),
+    limits: Mapping[str, Any] | None = None,
     say: Say = print,
     **options: Any,
 ) -> None:
-    """Serves the page until interrupted.
+    """Serves the page until interrupted, and with `api` the API for programs.
 
     By default it serves the embedded models. If other machines can reach the host, a token is
-    required, random unless `token` is passed. Other options go to `load` (`dtype=`, `device=`).
+    required, random unless `token` is passed; it is the key of the API unless there are `api_keys`.
+    `limits` are fields of `Limits`. Other options go to `load` (`dtype=`, `device=`).
     """
     for library in ("pydantic", "starlette", "uvicorn"):
         if find_spec(library) is None:
             raise MissingExtra(library, "web", "the web page")
     from wherefrom.web.app import make_app
-    from wherefrom.web.request import Limits
+    from wherefrom.web.request import Limits, checked
 
     if reports is not None and not reports.is_dir():
         raise FileError(f"--reports: {reports} is not a folder.")
     if token is not None and not (token.isascii() and token.isalnum() and len(token) >= 16):
         raise InputError("a token must consist of at least 16 letters and digits.")
+    if any(not re.fullmatch(r"[!-~]{16,}", key) for key in api_keys):
+        raise InputError("an API key must consist of at least 16 ASCII characters, without spaces.")
+    if api_keys and not api:
+        raise InputError(
+            "an API key is of use with the API only.", "Pass api=True.", command="Add --api."
+        )
+    try:
+        checked_limits = checked(Limits, limits or {})
+    except InputError as error:
+        raise error.at("limits") from error
     if token is None and not is_loopback(host):
         token = secrets.token_hex(16)
     read = partial(load, **options)
     with _listening(host, port) as listener:
         served = open_models(models, read) if models else _embedded_models(read, say)
-        limits = Limits()
-        worker = Worker(limits.job_seconds, limits.queued_jobs)
+        worker = Worker(checked_limits.job_seconds, checked_limits.queued_jobs)
         for model in served:
             worker.submit(partial(_warm_up, model))
-        app = make_app(served, worker, limits=limits, host=host, token=token, reports=reports)
+        app = make_app(
+            served, worker, limits=checked_limits, host=host, token=token, reports=reports, api=api,
+            keys=api_keys,
+        )  # fmt: skip
         address = _address(host, listener.getsockname()[1], token)
         say(f"wherefrom serves {', '.join(served.names)} at {address} (stop with Ctrl-C)")
+        if api:
+            key = "an API key" if api_keys else "no key" if token is None else "the token as key"
+            say(f"its API is at {address.partition('?')[0]}v1, with {key}")
         if browse:
             webbrowser.open(address)
         if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
@@ -88,7 +107,6 @@ def make_server(app: App) -> uvicorn.Server:
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=2,
     )
     return uvicorn.Server(config)
@@ -107,14 +125,14 @@ async def serve_on(
 
 async def _close_idle(server: uvicorn.Server, seconds: float) -> None:
     """Closes connections that send no request, for whose headers uvicorn would wait forever."""
-    since: dict[Any, float] = {}
+    since: dict[tuple[Any, Any], float] = {}  # by connection and its last request
     while True:
         await asyncio.sleep(seconds / 10)
         now = time.monotonic()
         open_connections: Any = server.server_state.connections
         idle = [c for c in open_connections if c.cycle is None or c.cycle.response_complete]
-        since = {connection: since.get(connection, now) for connection in idle}
-        for connection, start in since.items():
+        since = {(c, c.cycle): since.get((c, c.cycle), now) for c in idle}
+        for (connection, _), start in since.items():
             if now - start > seconds:
                 connection.transport.close()
 

@@ -60,6 +60,8 @@ class Worker:
 
     def __init__(self, seconds: float, queued_jobs: int, grace: float = _GRACE_SECONDS) -> None:
         self.seconds, self.grace = seconds, grace
+        self.jobs, self.job_seconds = 0, 0.0  # of those that ended
+        self._job: Job | None = None  # that is running
         self._queue: queue.Queue[Job | None] = queue.Queue(queued_jobs)
         self._thread = threading.Thread(target=self._loop, name="wherefrom-worker", daemon=True)
         self._thread.start()
@@ -95,6 +97,23 @@ class Worker:
             job.cancelled.set()
             future.cancel()
 
+    @property
+    def queued(self) -> int:
+        """The number of jobs that wait."""
+        return self._queue.qsize()
+
+    @property
+    def wait(self) -> float:
+        """The seconds until the queue is empty, by the mean time of the jobs so far."""
+        return (self.queued + 1) * self.job_seconds / max(self.jobs, 1)
+
+    @property
+    def hangs(self) -> bool:
+        """Whether a job runs that should have stopped, so that no other can start."""
+        job = self._job
+        deadline = None if job is None else job.deadline
+        return deadline is not None and time.monotonic() > deadline + self.grace
+
     def close(self) -> None:
         """Ends the thread after the last queued job."""
         self._queue.put(None)
@@ -104,14 +123,21 @@ class Worker:
         while (job := self._queue.get()) is not None:
             if job.cancelled.is_set() or not job.future.set_running_or_notify_cancel():
                 continue
-            job.deadline = time.monotonic() + self.seconds
+            start = time.monotonic()
+            job.deadline, self._job = start + self.seconds, job
             try:
                 with _stoppable(job):
                     result = job.function()
             except BaseException as error:
+                self._ended(start)
                 job.future.set_exception(error)
             else:
+                self._ended(start)
                 job.future.set_result(result)
+
+    def _ended(self, start: float) -> None:
+        self._job = None
+        self.jobs, self.job_seconds = self.jobs + 1, self.job_seconds + time.monotonic() - start
 
 
 @contextmanager

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
+from wherefrom.core.runner import RowsUnclear
 from wherefrom.tracing.catalogue import Kind, TorchCall, depends_on_input
 from wherefrom.tracing.observers import Observer
-from wherefrom.tracing.tags import Role, Tag, mark, role_of, set_tag, tag_of, widened
+from wherefrom.tracing.tags import Role, Tag, mark, set_tag, tag_of, widened
 
 if TYPE_CHECKING:
     from wherefrom.tracing.observers.first_block import FirstBlock
@@ -28,26 +30,54 @@ class Span:
 
     Row r of the tensor holds the unit r − shift + start, for `width` rows. Rows before them are
     a class token or a decoder's start token; rows after them are padding that the model adds.
+    `order`, for rows in another order, is the unit of each row from `shift` on, or −1.
     """
 
     field: int
     start: int
     shift: int
     width: int
+    order: tuple[int, ...] | None = None
+
+    @staticmethod
+    def of(units: Tensor, fields: Sequence[Span]) -> Span:
+        """The span of the rows that hold these units, (R,); −1 is no unit."""
+        held = (units >= 0).nonzero()[:, 0]
+        first, last = int(held[0]), int(held[-1])
+        start = int(units[held].min())
+        number = next(s.field for s in fields if start < s.start + s.width)
+        rows = units[first : last + 1]
+        if torch.equal(rows, torch.arange(start, start + len(rows)).to(rows)):
+            return Span(number, start, first, len(rows))
+        return Span(number, start, 0, len(units), tuple(units.tolist()))
 
     @property
     def stream(self) -> int:
-        """The number of the stream; a shifted copy of a field is the next stream."""
-        return self.field + self.shift
+        """The number of the stream; a shifted copy of a field is the next stream.
+
+        It is negative if units are in another order, as for rows of no field.
+        """
+        in_order = self.order is None or [unit for unit, _ in groupby(self.order)] == list(
+            range(self.start, max(self.order) + 1)
+        )
+        return self.field + self.shift if in_order else -self.width
 
     def behind(self, rows: int) -> Span:
         """The same units in a tensor with more rows in front."""
-        return Span(self.field, self.start, self.shift + rows, self.width)
+        return replace(self, shift=self.shift + rows)
 
     def row_of(self, unit: int) -> int | None:
-        """The row that holds a unit; None for a unit of another field."""
+        """The first row that holds a unit; None for a unit of another field."""
+        if self.order is not None:
+            return self.order.index(unit) + self.shift if unit in self.order else None
         inside = self.start <= unit < self.start + self.width
         return unit - self.start + self.shift if inside else None
+
+    def _held(self) -> tuple[Tensor, Tensor]:
+        """The rows that hold units, and their units."""
+        units = torch.tensor(self.order)
+        rows = (units >= 0).nonzero()[:, 0]
+        return rows + self.shift, units[rows]
 
     def of_rows(self, rows: Tensor) -> Tensor:
         """The rows (B, T, …) that hold units, (B, units of the field at most, …)."""
@@ -55,12 +85,21 @@ class Span:
 
     def add_to(self, units: Tensor, rows: Tensor) -> Tensor:
         """Adds values of rows, (B, T), to those of their units, (B, all units); returns them."""
+        if self.order is not None:
+            held, own_units = self._held()
+            own = rows[:, held.to(rows.device)].to(units)
+            units.index_add_(1, own_units.to(units.device), own)
+            return own
         own = self.of_rows(rows).to(units)
         units[:, self.start : self.start + own.shape[1]] += own
         return own
 
     def rows_of(self, units: Tensor, rows: Tensor) -> Tensor:
         """Writes values of units, (B, all units), into their rows, (B, T)."""
+        if self.order is not None:
+            held, own_units = self._held()
+            rows[:, held] = units[:, own_units].to(rows)
+            return rows
         own = units[:, self.start : self.start + self.width]
         rows[:, self.shift : self.shift + self.width] = own[:, : rows.shape[1] - self.shift]
         return rows
@@ -72,7 +111,7 @@ class EmbeddedInput:
 
     rows: Tensor  # (B, T, D)
     span: Span
-    table: Tensor | None = None  # of the lookup, if it is one
+    table: Tensor | None = None  # of the lookup, if it is one on the input's own ids
 
 
 Change = Callable[[EmbeddedInput], Tensor]
@@ -87,7 +126,7 @@ class EntryPoint:
     span: Span
     places_first: bool = False
     bias: Tensor | None = None  # of the norm whose result the leaf is
-    table: Tensor | None = None  # of the lookup, if it is one
+    table: Tensor | None = None  # of the lookup, if it is one on the input's own ids
 
     def by_sample(self, tensor: Tensor, batch: int) -> Tensor:
         """The leaf, or its gradient, as (B, T, D)."""
@@ -126,19 +165,21 @@ class EntryPoints(Observer):
     leaves: list[Tensor] = field(default_factory=list)  # all that were made
     extent: int = 0  # rows of one sample's first field, padding by the model included
     rows_ahead: dict[int, int] = field(default_factory=dict)  # put in front of a stream's first
-    _tables: dict[int, Span] = field(default_factory=dict)  # by the address of the weights
 
     def __post_init__(self) -> None:
         self.extent = self.length
+        units = torch.arange(self.batch * self.units).view(self.batch, -1)
         for number, ids in enumerate(self.fields):
             if not ids.is_floating_point():
-                set_tag(ids, Tag("ids", number))
+                span = self.span_of(number)
+                own = units[:, span.start : span.start + span.width].to(ids.device)
+                set_tag(ids, Tag("ids", units=own))
 
     def for_second_run(self) -> EntryPoints:
         """A copy for a block that runs a second time: it records into the copy only."""
         sources = copy(self)
         sources.entered, sources.first_block = list(self.entered), None
-        sources.rows_ahead, sources._tables = dict(self.rows_ahead), dict(self._tables)
+        sources.rows_ahead = dict(self.rows_ahead)
         return sources
 
     def after_call(self, tracer: Tracer, call: TorchCall, out: Any) -> Any:
@@ -174,7 +215,7 @@ class EntryPoints(Observer):
     def span_in(self, stream: int) -> Span | None:
         """The units of a stream in a state of the model's body; None for a stream of no unit."""
         for source in self.entered:
-            if source.span.stream == stream:
+            if source.span.stream == stream and source.span.order is None:
                 return source.span.behind(self.rows_ahead.get(stream, 0))
         return None
 
@@ -234,56 +275,44 @@ class EntryPoints(Observer):
     def lookup(self, ids: Tensor, weight: Tensor, out: Tensor) -> Tensor:
         """Makes a lookup on the input's ids an entry point; any other is of positions or types.
 
-        Tags say which ids are made of which field; their values, or the memory that a slice
-        shares with its field, say which units they hold.
+        Tags say which units the ids were made of.
         """
-        role, stream = tag_of(ids).role, tag_of(ids).stream
-        numbers = range(len(self.fields)) if stream is None else [stream]
-        if role in ("ids", "hashed"):
-            for number in numbers:
-                own, span = self.fields[number], self.span_of(number)
-                if _begins_with(ids, own):
-                    self._tables[weight.data_ptr()] = span
-                    if number == 0:
-                        self.extent = ids.numel() // self.batch
-                    return self._looked_up(out, span, weight)
-                if ids.ndim == 2 and torch.equal(ids.T, own):
-                    return self._looked_up(out, span, weight, places_first=True)
-            for number in numbers:
-                own, span = self.fields[number], self.span_of(number)
-                if _has_replaced(ids, own):
-                    return self._looked_up(out, span, weight)
-                start = _start_in(ids, own)
-                if start is not None:
-                    part = Span(number, span.start + start, 0, ids.shape[1])
-                    return self._looked_up(out, part, weight)
-        if role == "hashed":  # position by position: a row is still that of its unit
-            for number in numbers:
-                if ids.shape == self.fields[number].shape:
-                    return self._looked_up(out, self.span_of(number), weight)
-        shifted = self._tables.get(weight.data_ptr())
-        if shifted is not None and self._is_shifted(ids):
-            return self._looked_up(out, shifted.behind(1), weight)
-        mark(out, _role_of_lookup(ids))
-        return out
+        layout = self._layout(ids)
+        if layout is None:
+            mark(out, _role_of_lookup(ids))
+            return out
+        span, places_first = layout
+        if span.stream == 0:
+            self.extent = ids.numel() // self.batch
+        table = weight if tag_of(ids).role == "ids" else None
+        return self.begin(self.enter(out, span, places_first, table), span)
+
+    def _layout(self, ids: Tensor) -> tuple[Span, bool] | None:
+        """The units of ids, and whether positions come before samples; None for ids of no unit."""
+        units = tag_of(ids).units
+        if units is None or bool((units < 0).all()):
+            return None
+        units = units.cpu()
+        turned = units.ndim == 2 and units.shape[1] == self.batch
+        layouts = [(units.T, True)] if turned else []
+        if units.numel() % self.batch == 0:
+            layouts.insert(len(units) != self.batch, (units.reshape(self.batch, -1), False))
+        for rows, places_first in layouts:
+            ahead = self.units * torch.arange(self.batch)[:, None]
+            own = torch.where(rows < 0, -1, rows - ahead)
+            if bool((own == own[0]).all()) and int(own.max()) < self.units:
+                spans = [self.span_of(number) for number in range(len(self.fields))]
+                return Span.of(own[0], spans), places_first
+        raise RowsUnclear("the ids of the inputs of a batch are looked up in several orders")
 
     def rows_of_prompt(self, ids: Tensor) -> int:
         """The number of its own ids that the model put in front of the input's."""
-        first = self.fields[0]
-        if role_of(ids) != "ids" or ids.ndim != 2 or first.ndim != 2 or len(ids) != len(first):
+        layout = self._layout(ids)
+        if layout is None or ids.ndim != 2 or len(ids) != self.batch:
             return 0
-        ahead = ids.shape[1] - first.shape[1]
-        return ahead if ahead > 0 and torch.equal(ids[:, ahead:], first.to(ids.dtype)) else 0
-
-    def _looked_up(
-        self, out: Tensor, span: Span, table: Tensor, places_first: bool = False
-    ) -> Tensor:
-        return self.begin(self.enter(out, span, places_first, table), span)
-
-    def _is_shifted(self, ids: Tensor) -> bool:
-        """Whether these are the input's ids shifted right by one, as a decoder reads them."""
-        first = self.fields[0]
-        return ids.shape == first.shape and torch.equal(ids[:, 1:], first[:, :-1].to(ids.dtype))
+        span, _ = layout
+        is_behind = span == Span(0, 0, ids.shape[1] - self.length, self.length)
+        return span.shift if is_behind else 0
 
     def relevance(
         self, gradients: list[Tensor], roots: Sequence[Tensor] | None = None
@@ -311,45 +340,6 @@ class EntryPoints(Observer):
 def stream_of(value: object) -> int:
     """The stream of a tensor; 0 if unknown."""
     return tag_of(value).stream or 0
-
-
-def _begins_with(ids: Tensor, own: Tensor) -> bool:
-    """Whether these are the input's ids, possibly in one row or with padding behind."""
-    if own.ndim != 2:  # rows of floats
-        return False
-    batch, width = own.shape
-    rows = ids.reshape(batch, -1) if ids.ndim == 1 and ids.numel() % batch == 0 else ids
-    if rows.ndim != 2 or rows.shape[0] != batch or rows.shape[1] < width:
-        return False
-    return torch.equal(rows[:, :width], own.to(rows.dtype))
-
-
-def _start_in(ids: Tensor, own: Tensor) -> int | None:
-    """Where these ids begin in the input's, if they are its last or its first; else None."""
-    if own.is_floating_point() or ids.ndim != 2 or own.ndim != 2 or len(ids) != len(own):
-        return None
-    rest, width = own.shape[1] - ids.shape[1], ids.shape[1]
-    if rest <= 0 or not width:
-        return None
-    ahead = ids.data_ptr() - own.data_ptr()  # of a slice; equal values may repeat
-    if ids.stride() == own.stride() and 0 <= ahead <= rest * own.element_size() * own.stride(1):
-        return ahead // (own.element_size() * own.stride(1))
-    for start in (rest, 0):
-        if torch.equal(own[:, start : start + width].to(ids.dtype), ids):
-            return start
-    return None
-
-
-def _has_replaced(ids: Tensor, own: Tensor) -> bool:
-    """Whether these are the input's ids with some tokens replaced by one other token.
-
-    Models do this with image tokens, which their tables need not contain.
-    """
-    if ids.shape != own.shape or own.is_floating_point():
-        return False
-    changed = ids != own
-    fills, replaced, kept = ids[changed].unique(), own[changed].unique(), own[~changed].unique()
-    return len(fills) == 1 and len(kept) > 0 and not bool(torch.isin(replaced, kept).any())
 
 
 def _role_of_lookup(ids: Tensor) -> Role:

@@ -276,15 +276,19 @@ class LedgerRecorder(Observer):
         by_row = _along_last(gradient, part).reshape(batch, -1).double()
         rows = by_row.shape[1]
         # a row for each position: a position embedding; one row, or one number per channel: a bias
-        rowed = part.ndim > 1 and part.shape[-1] == gradient.shape[-1]
+        # what is added to attention scores has a row for each query, but is no embedding
+        rowed = part.ndim > 1 and part.shape[-1] == gradient.shape[-1] and tag.role != "scores"
         ahead = rows - self.entry_points.extent
         # a decoder's positions are not the source's, even if their numbers are equal
         known = not tag.stream and 0 <= ahead <= self.entry_points.rows_ahead.get(0, 0)
+        # a state (B, D), as of a recurrent layer, is no row of the only unit
+        rowed = rowed and (rows > 1 or gradient.ndim > 2)
         placed = (
             known and rowed and kind in _BY_POSITION and _rows_of(part, gradient, batch) == rows
         )
         # units such as pixels are not the model's positions, so they have no row each
-        table = rowed and self.entry_points.fields[0].is_floating_point() and gradient.ndim == 3
+        of_floats = self.entry_points.fields[0].is_floating_point()
+        table = rowed and of_floats and gradient.ndim == 3 and part.shape[-1] > 1
         if kind == "bias" and (placed or (table and part.shape[-2] > 1)):
             kind = "position"
         total = by_row.sum(1)

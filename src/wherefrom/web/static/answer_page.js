@@ -75,6 +75,9 @@ function show(row) {
     byId("growing").hidden = true;
     byId("view").hidden = false;
     window.drawAnswer(row.answer);
+    // the answer is what to see now: the prompt is in its parts
+    byId("prompt").open = false;
+    byId("prompt").firstElementChild.textContent = `Prompt: ${byId("question").value.trim()} Change it`;
     const cut = row.finished === false ? ["the answer reached the token limit"] : [];
     showMessage([...row.warnings, ...cut, "click a word of the answer, or drag over several"].join(" · "));
   }
@@ -92,6 +95,7 @@ async function start() {
   const models = about.models.filter(({ answers }) => answers);
   setChildren(byId("model"), models.map(({ name }) => html("option", { value: name, text: name })));
   byId("model-menu").hidden = models.length < 2;
+  byId("predictions-link").href = `/#model=${encodeURIComponent(about.models[0].name)}`; // without it, a language model leads back here
   setChildren(byId("method"), [about.default_method, ...about.methods].map(({ name, summary }) => html("option", { value: name, text: name, title: summary })));
   byId("method").value = "auto";
   byId("count").max = about.limits.answer_tokens;
@@ -108,6 +112,7 @@ async function start() {
     showMessage("This server has no language model. Start it with one: wherefrom serve --model smollm2");
   }
   performance.mark("wherefrom-ready");
+  if (models.length && !location.hash) ask(); // a newcomer sees the example explained
 }
 
 start();

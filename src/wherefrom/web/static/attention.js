@@ -2,15 +2,18 @@
 // model at a glance, and for images the patches that a clicked patch attends to.
 
 import { fetchJson, isCancelled } from "./api.js";
-import { html, setChildren, svg } from "./dom.js";
+import { html, percent, setChildren, sum, svg } from "./dom.js";
 import { hasShapes, sceneImage, unitShapes } from "./heatmap.js";
 import { requestBody } from "./state.js";
 
-const MAX_CELLS = 64; // rows of a map that is drawn as one element for each weight
+const MAX_CELLS = 64; // rows of a map with names beside it; with more, the names are shown where the mouse points
+const STRONGEST = 3; // heads that are shown first
+const THUMBNAIL = 120; // pixels of a side
+const LEAST = 0.08; // weights of lines that are drawn
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#b8860b", "#7f3c8d"];
-const LIGHT = new Set(["#cc79a7", "#e69f00", "#56b4e9", "#b8860b"]); // black is easier to read on these than white
+const LIGHT = new Set(["#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#b8860b"]); // black is easier to read on these than white
 const WEIGHTS = "A weight shows where the model attends, not what this contributes to the output; the methods measure that.";
-const view = { name: "map", layer: 1, head: 0, hidden: new Set(), patch: null };
+const view = { name: "map", layer: 1, head: 0, zoom: 1, shown: null, patch: null }; // `shown`: the heads whose lines are drawn
 
 export async function showAttention(box, context) {
   if (!box.querySelector(".attention-map")) setChildren(box, html("p", { class: "dim", text: "…" }));
@@ -58,7 +61,7 @@ function tools(box, context, menus, isPicture) {
 function menu(box, context, name, values, label) {
   return html("label", {}, `${name} `, html("select", {
     id: name,
-    on: { change: (event) => { view[name] = Number(event.target.value); showAttention(box, context); } },
+    on: { change: (event) => { Object.assign(view, { [name]: Number(event.target.value), shown: null }); showAttention(box, context); } },
   }, values.map((value) => html("option", { value, text: label(value), selected: value === view[name] }))));
 }
 
@@ -66,18 +69,22 @@ const layerMenu = (box, context, count) => menu(box, context, "layer", Array.fro
 const headMenu = (box, context, count) => menu(box, context, "head", Array.from({ length: count + 1 }, (_, i) => i), (i) => (i ? String(i) : "mean of all"));
 
 function mapView(box, context, attention) {
+  const isLarge = attention.weights.length > MAX_CELLS || attention.keys.length > MAX_CELLS;
+  const largest = Math.max(...attention.weights.map((row) => Math.max(...row))) || 1;
   return [
     tools(box, context, [layerMenu(box, context, attention.layers), headMenu(box, context, attention.heads)]),
-    html("p", { class: "dim", text: `A row shows where one token attends (rows are queries, columns keys); the stronger the blue, the larger the weight. ${WEIGHTS}` }),
-    attention.weights.length <= MAX_CELLS ? cellMap(attention) : canvasMap(attention),
+    html("p", { class: "dim", text: `A row shows where one token attends (rows are queries, columns keys). ${WEIGHTS}` }),
+    html("p", { class: "scale dim" }, "weight 0 ", html("i", {}), ` ${largest.toFixed(3)}`),
+    ...(isLarge ? canvasMap(attention, largest) : [cellMap(attention, largest)]),
   ];
 }
 
-function cellMap({ queries, keys, weights }) {
+const scrolling = (name, ...children) => html("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": name }, children);
+
+function cellMap({ queries, keys, weights }, largest) {
   const [cell, margin] = [18, 110];
-  const largest = Math.max(...weights.flat()) || 1;
   const label = (name, attributes) => svg("text", { ...attributes, class: "name", text: shorten(name) });
-  return html("div", { class: "scroll" }, svg("svg", {
+  return scrolling("attention map", svg("svg", {
     class: "attention-map", width: margin + cell * keys.length + 60, height: margin + cell * queries.length, role: "img",
     "aria-label": `attention map, ${queries.length} by ${keys.length}`,
   },
@@ -91,10 +98,25 @@ function cellMap({ queries, keys, weights }) {
 
 const shorten = (name) => (name.length > 14 ? `${name.slice(0, 13)}…` : name);
 
-function canvasMap({ weights }) {
-  const canvas = html("canvas", { class: "attention-map scaled", width: weights[0].length, height: weights.length, role: "img", "aria-label": "attention map" });
-  paint(canvas, weights.flat(), Math.max(...weights.map((row) => Math.max(...row))) || 1);
-  return canvas;
+// A map without room for names: they are shown where the mouse points, and the map can be enlarged.
+function canvasMap({ queries, keys, weights }, largest) {
+  const canvas = html("canvas", { class: "attention-map scaled", width: keys.length, height: queries.length, role: "img", "aria-label": `attention map, ${queries.length} by ${keys.length}` });
+  paint(canvas, weights.flat(), largest);
+  const pointed = html("p", { class: "pointed", text: "Point at the map to see a weight." });
+  const setZoom = (zoom) => {
+    view.zoom = zoom;
+    canvas.style.width = `calc(min(100%, 44rem) * ${zoom})`;
+  };
+  canvas.addEventListener("mousemove", ({ offsetX, offsetY }) => {
+    const k = Math.min(keys.length - 1, Math.floor((keys.length * offsetX) / canvas.clientWidth));
+    const q = Math.min(queries.length - 1, Math.floor((queries.length * offsetY) / canvas.clientHeight));
+    if (weights[q]?.[k] !== undefined) pointed.textContent = `${queries[q]} (${q + 1}) → ${keys[k]} (${k + 1}): ${weights[q][k].toFixed(3)}`;
+  });
+  setZoom(view.zoom);
+  return [
+    html("label", {}, "zoom ", html("input", { type: "range", id: "zoom", min: 1, max: 8, step: 0.5, value: view.zoom, on: { input: (event) => setZoom(Number(event.target.value)) } })),
+    pointed, scrolling("attention map", canvas),
+  ];
 }
 
 function paint(canvas, weights, largest) {
@@ -117,9 +139,9 @@ function pictureView(box, context, { layers, heads, query_units: queryUnits, key
     scene.kind === "molecule" ? svg("rect", { width: scene.width, height: scene.height, fill: "#fff" }) : sceneImage(scene, "under"),
     unitShapes({ units, scene }).map(([tag, shape], i) => svg(tag, {
       ...shape, class: i === view.patch && query >= 0 ? "cell weight chosen" : "cell weight", "fill-opacity": ((0.9 * received[i]) / largest).toFixed(3),
-      role: "button", tabindex: 0, "data-unit": i, "aria-label": `${context.prediction.noun} ${units[i].text}, weight ${received[i].toFixed(3)}`,
+      role: "button", tabindex: 0, "data-unit": i, "aria-pressed": String(i === view.patch && query >= 0),
       on: { click: () => choose(i), keydown: (event) => { if (event.key === "Enter") choose(i); } },
-    }, svg("title", { text: received[i].toFixed(3) }))),
+    }, svg("title", { text: `${units[i].text}, weight ${received[i].toFixed(3)}` }))),
     scene.kind === "molecule" ? sceneImage(scene) : null);
   const { noun } = context.prediction;
   const who = query < 0 ? `Average over all positions. Click a ${noun} to see what it attends to.` : `What the outlined ${noun} attends to. Click it again for the average.`;
@@ -132,21 +154,38 @@ function pictureView(box, context, { layers, heads, query_units: queryUnits, key
 
 const decoded = (head) => Uint8Array.from(atob(head), (letter) => letter.charCodeAt(0));
 
+// What a head gives to other ordinary tokens, on average over these: heads that look at separators or at themselves have
+// little.
+function betweenWords(map, width, isPlain) {
+  const plain = [...isPlain.keys()].filter((i) => isPlain[i]);
+  const given = plain.map((q) => sum(plain.filter((k) => k !== q).map((k) => map[q * width + k])) / 255);
+  return plain.length ? sum(given) / plain.length : 0;
+}
+
+// Which positions are ordinary tokens; all of them where the positions are not those of the units.
+const plainPositions = ({ units }, { queries, keys }) => (queries.length === units.length && keys.length === units.length
+  ? units.map(({ special }) => !special) : new Array(Math.min(queries.length, keys.length)).fill(true));
+
 // One layer: every token on the left is joined to those it attends to, a colour for each head.
 function headView(box, context, layers) {
   const { queries, keys, heads } = layers[view.layer - 1];
   const [line, left, width] = [22, 95, Math.min(420, box.clientWidth || 420)];
   const maps = heads.map(decoded);
+  const isPlain = plainPositions(context.explanation, layers[view.layer - 1]);
+  const given = maps.map((map) => betweenWords(map, keys.length, isPlain));
+  const ranked = [...heads.keys()].sort((a, b) => given[b] - given[a]);
+  const strongest = () => new Set(ranked.slice(0, STRONGEST));
+  view.shown ??= strongest();
   const lines = svg("g", { class: "head-lines" });
   const draw = (only = null) => {
     const drawn = [];
     maps.forEach((map, h) => {
-      if (view.hidden.has(h)) return;
+      if (!view.shown.has(h)) return;
       queries.forEach((_, q) => {
         if (only !== null && q !== only) return;
         keys.forEach((__, k) => {
           const weight = map[q * keys.length + k] / 255;
-          if (weight < (only === null ? 0.08 : 0.02)) return;
+          if (weight < (only === null ? LEAST : 0.02)) return;
           drawn.push(svg("line", {
             x1: left, y1: line * (q + 0.5), x2: left + width - 2 * left, y2: line * (k + 0.5),
             stroke: COLOURS[h % COLOURS.length], "stroke-opacity": Math.min(1, weight).toFixed(2), "stroke-width": only === null ? 1.5 : 2.5,
@@ -163,28 +202,32 @@ function headView(box, context, layers) {
     queries.map((text, q) => name(text, { x: left - 6, y: line * (q + 0.7), "text-anchor": "end", "data-query": q },
       { mouseenter: () => draw(q), mouseleave: () => draw(), click: () => draw(q) })),
     keys.map((text, k) => name(text, { x: left + width - 2 * left + 6, y: line * (k + 0.7) })));
-  const switches = html("div", { class: "heads", role: "group", "aria-label": "Heads" }, heads.map((_, h) => html("button", {
-    type: "button", text: String(h + 1), "data-head": h, "aria-pressed": String(!view.hidden.has(h)), title: `head ${h + 1}: click to show or hide, double-click to show only this head`,
+  const choose = (shown) => { view.shown = shown; showAttention(box, context); };
+  const switches = html("div", { class: "heads", role: "group", "aria-label": "Heads, the strongest first" }, ranked.map((h) => html("button", {
+    type: "button", text: `${h + 1}: ${percent(given[h])}`, "data-head": h, "aria-pressed": String(view.shown.has(h)), title: `head ${h + 1}: click to show or hide, double-click to show only this head`,
     style: { "--head": COLOURS[h % COLOURS.length], "--on-head": LIGHT.has(COLOURS[h % COLOURS.length]) ? "#000" : "#fff" },
     on: {
-      click: () => { view.hidden[view.hidden.has(h) ? "delete" : "add"](h); showAttention(box, context); },
-      dblclick: () => { view.hidden = new Set(heads.keys()); view.hidden.delete(h); showAttention(box, context); },
+      click: () => { const next = new Set(view.shown); next[next.has(h) ? "delete" : "add"](h); choose(next); },
+      dblclick: () => choose(new Set([h])),
     },
-  })));
+  })),
+  html("button", { type: "button", class: "pill", "data-heads": "strongest", text: `the ${Math.min(STRONGEST, heads.length)} strongest`, on: { click: () => choose(strongest()) } }),
+  html("button", { type: "button", class: "pill", "data-heads": "all", text: "all", on: { click: () => choose(new Set(heads.keys())) } }));
   return [
     tools(box, context, [layerMenu(box, context, layers.length), switches]),
-    html("p", { class: "dim", text: `Each token on the left (query) attends to tokens on the right (keys), a colour for each head; the stronger a line, the larger the weight. Point at a token on the left to see only its lines. ${WEIGHTS}` }),
-    html("div", { class: "scroll" }, picture),
+    html("p", { class: "dim", text: `Each token on the left (query) attends to tokens on the right (keys), a colour for each head; the stronger a line, the larger the weight. Point at a token on the left to see only its lines. A head's share is the weight that ordinary tokens give to other ordinary tokens, on average. ${WEIGHTS}` }),
+    scrolling("lines between tokens", picture),
   ];
 }
 
-// All layers and heads, each as a small map; a click opens one.
+// All layers and heads as small multiples, each with its lines from the queries on the left to the keys on the right; a
+// click opens the map of one.
 function modelView(box, context, layers) {
   const width = Math.max(...layers.map(({ heads }) => heads.length));
+  const colour = getComputedStyle(box).color;
   const thumbnail = ({ queries, keys }, layer, head, index) => {
-    const canvas = html("canvas", { width: keys.length, height: queries.length });
-    const map = decoded(head);
-    paint(canvas, [...map], Math.max(...map) || 1);
+    const canvas = html("canvas", { width: THUMBNAIL, height: THUMBNAIL });
+    drawLines(canvas, decoded(head), queries.length, keys.length, colour);
     return html("td", {}, html("button", {
       type: "button", class: "thumbnail", "data-layer": layer, "data-head": index + 1, "aria-label": `layer ${layer}, head ${index + 1}`,
       title: `layer ${layer}, head ${index + 1}`,
@@ -193,10 +236,26 @@ function modelView(box, context, layers) {
   };
   return [
     tools(box, context, []),
-    html("p", { class: "dim", text: `Layers from top to bottom, heads from left to right; full blue is the largest weight of each map. Click one to enlarge it. ${WEIGHTS}` }),
-    html("div", { class: "scroll" }, html("table", { class: "attention-map model-view" },
-      html("tr", {}, html("th", {}), Array.from({ length: width }, (_, h) => html("th", { text: `head ${h + 1}` }))),
-      layers.map((layer, l) => html("tr", {}, html("th", { text: `layer ${l + 1}` }),
-        layer.heads.map((head, h) => thumbnail(layer, l + 1, head, h)))))),
+    html("p", { class: "dim", text: `Layers from top to bottom, heads from left to right. In each, lines join the tokens on the left (queries) to those that they attend to on the right (keys); the darker, the larger the weight. Click one to see its map. ${WEIGHTS}` }),
+    scrolling("all layers and heads", html("table", { class: "attention-map model-view", style: { "--heads": width } },
+      html("thead", {}, html("tr", {}, html("td", {}), Array.from({ length: width }, (_, h) => html("th", { scope: "col", text: String(h + 1) })))),
+      html("tbody", {}, layers.map((layer, l) => html("tr", {}, html("th", { scope: "row", text: `layer ${l + 1}` }),
+        layer.heads.map((head, h) => thumbnail(layer, l + 1, head, h))))))),
   ];
+}
+
+function drawLines(canvas, map, queries, keys, colour) {
+  const drawing = canvas.getContext("2d");
+  Object.assign(drawing, { strokeStyle: colour, lineWidth: 1.5 });
+  for (let q = 0; q < queries; q += 1) {
+    for (let k = 0; k < keys; k += 1) {
+      const weight = map[q * keys + k] / 255;
+      if (weight < LEAST) continue;
+      drawing.globalAlpha = weight;
+      drawing.beginPath();
+      drawing.moveTo(8, (THUMBNAIL * (q + 0.5)) / queries);
+      drawing.lineTo(THUMBNAIL - 8, (THUMBNAIL * (k + 0.5)) / keys);
+      drawing.stroke();
+    }
+  }
 }

@@ -4,7 +4,7 @@ import { cancel, fetchJson, isCancelled } from "./api.js";
 import { changedWords, ofModels, ofTexts } from "./difference.js";
 import { byId, html, setChildren } from "./dom.js";
 import { hasShapes, heatmap, key } from "./heatmap.js";
-import { namedKinds, showLedger } from "./ledger.js";
+import { namedKinds, showLedger, sumBar } from "./ledger.js";
 import { showPrediction } from "./prediction.js";
 import { joined, namedUnits, sentence } from "./sentence.js";
 import { isPinned, requestBody, state, textInput } from "./state.js";
@@ -20,7 +20,7 @@ export function setUpBeside(change) {
 // The menu of other models that read the same kind of input.
 export function showBesideMenu({ models }) {
   const own = models.find(({ name }) => name === state.model);
-  const others = models.filter((model) => model !== own && model.input_kind === own.input_kind && model.input_label === own.input_label);
+  const others = models.filter((model) => model !== own && model.input_kind === own.input_kind && model.input_label === own.input_label && model.answers === own.answers);
   if (!others.some(({ name }) => name === state.beside)) state.beside = "";
   setChildren(byId("beside"), html("option", { value: "", text: "no other model" }), others.map(({ name }) => html("option", { value: name, text: name })));
   byId("beside").value = state.beside;
@@ -47,6 +47,7 @@ export async function showBeside(context) {
   } catch (error) {
     if (isCancelled(error)) return;
     setChildren(byId("second"), html("h2", { class: "column-title", text: titles()[1] }), html("section", {}, html("p", { text: error.message })));
+    setChildren(byId("second-aside"));
     byId("difference-section").hidden = true;
   }
 }
@@ -55,9 +56,9 @@ export const stopBeside = () => SLOTS.forEach(cancel);
 
 function setShown(isShown) {
   byId("columns").classList.toggle("both", isShown);
-  for (const id of ["second", "first-title", "difference-section"]) byId(id).hidden = !isShown;
+  for (const id of ["second", "second-aside", "first-title", "difference-section"]) byId(id).hidden = !isShown;
   if (isShown) byId("first-title").textContent = titles()[0];
-  else for (const id of ["second", "difference"]) setChildren(byId(id));
+  else for (const id of ["second", "second-aside", "difference"]) setChildren(byId(id));
 }
 
 function titles() {
@@ -77,13 +78,16 @@ function draw(context, prediction, answer) {
   const predicted = html("div");
   showPrediction(predicted, prediction, prediction, prediction.target);
   const ledger = html("div");
-  showLedger(ledger, explanation, openGroups, namedKinds(context.about.line_kinds, answer));
+  const kinds = namedKinds(context.about.line_kinds, answer);
+  showLedger(ledger, explanation, openGroups, kinds);
   setChildren(byId("second"),
     html("h2", { class: "column-title", text: titles()[1] }),
-    html("section", {}, html("p", { class: "sentence" }, sentence(answer.sentence)), html("p", { class: "dim explained", text: joined(answer.explained) })),
+    html("section", {},
+      heatmap({ marks, scores, scene, units, isSigned, changed: before, named: namedUnits(answer.sentence), scale }),
+      html("p", { class: "key dim" }, key(answer, scene, scale, isSigned))),
+    html("section", {}, html("p", { class: "sentence" }, sentence(answer.sentence)), html("div", {}, sumBar(explanation, kinds)), html("p", { class: "dim explained", text: joined(answer.explained) })));
+  setChildren(byId("second-aside"),
     html("section", {}, html("h2", { text: "Prediction" }), predicted),
-    html("section", {}, html("h2", { text: "Where it comes from" }), html("p", { class: "key dim" }, key(answer, scene, scale, isSigned)),
-      heatmap({ marks, scores, scene, units, isSigned, changed: before, named: namedUnits(answer.sentence), scale })),
     html("section", {}, html("h2", { text: "Ledger: how the scores add up" }), ledger));
   setChildren(byId("difference"), state.beside ? ofModels(context.prediction, prediction) : ofTexts(answer.explanation, context.explanation));
 }

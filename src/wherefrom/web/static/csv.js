@@ -1,22 +1,21 @@
 // A table of texts: pasted lines, or a CSV with a header, separated by commas, semicolons or tabs.
 
-// {texts, pairs, labels, uneven}: pairs (second texts) and labels are null if the table has none; uneven is the
-// number of rows with more or fewer cells than the header. `columns` has the names that are guessed, as in the
-// library: {text, label, pairs: [[first, second], …]}.
-export function readTable(content, columns) {
+// {names, rows, columns, isSure}: `columns` says which of the names are {text, second, label}, each an index or −1. Pasted
+// lines have no names. `usual` has the names that are guessed, as in the library: {text, label, pairs: [[first, second], …]}.
+// It is not sure where a table has no usual name and several columns: the first line may also be a text.
+export function readTable(content, usual) {
   const lines = content.replace(/^\ufeff/, "").trim();
   const header = lines.split(/\r?\n/, 1)[0];
   const separator = [",", ";", "\t"].map((mark) => [header.split(mark).length, mark]).sort((a, b) => b[0] - a[0])[0][1];
-  const names = cells(header, separator)[0]?.map((name) => name.trim().toLowerCase()) ?? [];
-  const find = (usual) => names.indexOf(usual.find((name) => names.includes(name)));
-  const [text, second] = columns.pairs.map((pair) => pair.map((name) => names.indexOf(name)))
-    .find((pair) => !pair.includes(-1)) ?? [find(columns.text), -1];
-  if (text < 0) return { texts: lines.split(/\r?\n/).map((line) => line.trim()).filter(Boolean), pairs: null, labels: null, uneven: 0 };
-  const label = find(columns.label);
-  const rows = cells(lines, separator).slice(1).filter((row) => row[text]?.trim());
-  const uneven = rows.filter((row) => row.length !== names.length).length;
-  const column = (at) => (at < 0 ? null : rows.map((row) => (row[at] ?? "").trim()));
-  return { texts: rows.map((row) => row[text]), pairs: column(second), labels: column(label), uneven };
+  const all = cells(lines, separator);
+  const names = all[0]?.map((name) => name.trim()) ?? [];
+  const small = names.map((name) => name.toLowerCase());
+  const find = (wanted) => small.indexOf(wanted.find((name) => small.includes(name)));
+  const [text, second] = usual.pairs.map((pair) => pair.map((name) => small.indexOf(name)))
+    .find((pair) => !pair.includes(-1)) ?? [find(usual.text), -1];
+  const isTable = text >= 0 || (names.length > 1 && all.length > 1 && all.every((row) => row.length === names.length));
+  if (!isTable) return { names: [], rows: lines.split(/\r?\n/).map((line) => [line.trim()]).filter(([line]) => line), columns: { text: 0, second: -1, label: -1 }, isSure: true };
+  return { names, rows: all.slice(1), columns: { text, second, label: find(usual.label) }, isSure: text >= 0 };
 }
 
 // The cells of a CSV, where a quoted cell may hold separators, quotes and line breaks.

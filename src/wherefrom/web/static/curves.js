@@ -29,16 +29,19 @@ function draw(box, context, curve) {
   const { marks, explanation: { scores, scene, units, signed: isSigned, target, method: { name: method } } } = context;
   const nouns = plural(context.prediction.noun);
   const values = curve.probabilities ?? curve.outputs;
-  const [low, high] = curve.probabilities ? [0, 1] : [Math.min(...values), Math.max(...values)];
+  const control = curve.control[curve.probabilities ? "probabilities" : "outputs"];
+  const [low, high] = curve.probabilities ? [0, 1] : [Math.min(...values, ...control), Math.max(...values, ...control)];
   const last = values.length - 1;
   const x = (step) => (WIDTH * step) / last;
   const y = (value) => HEIGHT - (HEIGHT * (value - low)) / (high - low || 1);
-  const points = values.map((value, step) => `${x(step)},${y(value)}`).join(" ");
+  const line = (numbers) => numbers.map((value, step) => `${x(step)},${y(value)}`).join(" ");
+  const points = line(values);
   const dot = svg("circle", { r: 6, class: "dot" });
   const plot = svg("svg", { class: "curve", viewBox: `-8 -16 ${WIDTH + 16} ${HEIGHT + 24}`, role: "img", "aria-label": `${curve.metric} curve of ${method}` },
     [0, 0.5, 1].map((fraction) => svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT * fraction, y2: HEIGHT * fraction, class: "grid" })),
     curve.probabilities ? [["100 %", -3], ["50 %", HEIGHT / 2 - 3], ["0 %", HEIGHT - 3]].map(([text, height]) => svg("text", { x: 0, y: height, text })) : null,
     svg("polygon", { class: "area", points: `0,${HEIGHT} ${points} ${WIDTH},${HEIGHT}` }),
+    svg("polyline", { class: "control", points: line(control) }),
     svg("polyline", { class: "stroke", points }),
     dot);
   const status = html("p", { class: "curve-status", "aria-live": "polite" });
@@ -58,7 +61,7 @@ function draw(box, context, curve) {
     setChildren(input, heatmap({ marks, scores, scene, units, isSigned, removed }));
   }
   setChildren(box, plot, slider, status, input,
-    html("p", { class: "dim", text: `${curve.metric} of ${method}: ${curve.area.toFixed(3)} (${curve.better} is better).` }));
+    html("p", { class: "dim", text: `${curve.metric} of ${method}: ${curve.area.toFixed(3)} (${curve.better} is better); of random scores, dashed, the mean of ${curve.control.count}: ${curve.control.area.toFixed(3)}.` }));
   const firstStep = Math.ceil(last / 3);
   slider.value = firstStep;
   showStep(firstStep);

@@ -52,7 +52,7 @@ function differenceTable(head, rows, show, full = null) {
   const largest = full ?? Math.max(...rows.map(([, , , change]) => Math.abs(change)), 1e-12);
   const cell = (number, isChange = false) => html("td", { class: "num", text: number === null ? "–" : show(number, isChange) });
   return html("table", {},
-    html("tr", {}, [...head, ""].map((text, i) => html("th", { text, class: i && i < 4 ? "num" : "" }))),
+    html("tr", {}, head.map((text, i) => html("th", { text, class: i ? "num" : "" })), html("td", {})),
     rows.map(([name, a, b, change]) => {
       const width = (50 * Math.abs(change)) / largest;
       return html("tr", {}, html("td", { dir: "auto", text: name }), cell(a), cell(b), cell(change, true),

@@ -38,7 +38,7 @@ export function signed(value) {
   const sign = value < 0 || Object.is(value, -0) ? "−" : "+";
   if (size >= 1000) return sign + size.toFixed(1);
   if (size >= 0.0005 || size === 0) return sign + size.toFixed(3);
-  return sign + size.toExponential(0);
+  return sign + size.toExponential(0).replace(/-(\d)$/, "-0$1");
 }
 
 export function percent(fraction) {
@@ -47,6 +47,9 @@ export function percent(fraction) {
   if (value < 0.05 && value > 0) return "<0.1\u00a0%";
   return `${value.toFixed(1)}\u00a0%`;
 }
+
+// Layers count from 1: "encoder.layer.0" is layer 1.
+export const layerName = (name) => name.replace(/^.*\.(\d+)$/, (_, number) => `layer ${Number(number) + 1}`);
 
 export const duration = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(1000 * seconds))} ms` : `${seconds.toFixed(1)} s`);
 

@@ -28,9 +28,9 @@ export function key({ sides }, scene, scale, isSigned = true) {
 }
 
 export const isUnderlined = (strength) => strength < UNDERLINED;
-export const opacity = (strength) => (0.85 * Math.abs(strength)).toFixed(3);
+export const opacity = (strength) => (0.75 * Math.abs(strength)).toFixed(3); // text on the full colour can be read
 
-function colour(strength) {
+export function colour(strength) {
   if (Math.abs(strength) < 0.02) return "transparent";
   return `rgba(var(--${strength > 0 ? "for" : "against"}),${opacity(strength)})`;
 }
@@ -65,49 +65,57 @@ export function sceneImage(scene, className = "") {
 // in the set `changed` are outlined, atoms in the set `named` have their names, `toggle(i)` is called when a unit is clicked, `note(i)` returns the text
 // shown when the mouse points at it.
 export function heatmap(options) {
-  const { scene, small } = options;
-  if (!hasShapes(scene)) return textHeatmap(options);
-  if (small || scene.kind === "molecule") return sceneHeatmap(options);
-  return html("div", { class: "pair" }, plainImage(scene), sceneHeatmap(options));
+  return hasShapes(options.scene) ? sceneHeatmap(options) : textHeatmap(options);
 }
 
-function textHeatmap({ marks, scores, scale, changed, removed = [], toggle, isSigned = true, note = (i) => scoreText(scores[i], isSigned), small }) {
+function textHeatmap(options) {
+  const { marks, removed = [], toggle, isSigned = true, small } = options;
   const box = html("div", { class: `heat${small ? " small" : ""}${isSigned ? "" : " unsigned"}`, dir: direction(marks) });
-  const strength = strengths(marks, scores, scale);
+  const look = textLook(options);
   const removedSet = new Set(removed);
   marks.forEach((mark, i) => {
-    const isRemoved = removedSet.has(i);
-    const classes = ["u"];
-    if (mark.special) classes.push("s");
-    if (changed?.has(i)) classes.push("changed");
-    if (isRemoved) classes.push("removed");
-    else {
-      if (isUnderlined(strength[i])) classes.push("n");
-      if (Math.abs(strength[i]) > 0.6) classes.push("strong");
-    }
-    const text = visibleText(mark);
-    const number = Math.abs(strength[i]) >= 0.05 && !isRemoved ? shortNumber(scores[i], isSigned) : null;
-    const attributes = { class: classes.join(" "), title: note(i), "data-score": number, style: isRemoved ? {} : { background: colour(strength[i]) }, text };
-    if (toggle) Object.assign(attributes, toggleAttributes(i, isRemoved, `${text}, ${note(i)}`, toggle));
-    box.append(mark.gap, html("span", attributes));
+    const span = html("span", { ...look(i), text: visibleText(mark), ...(toggle && toggleAttributes(i, removedSet.has(i), toggle)) });
+    box.append(mark.gap, span);
   });
   if (toggle) enableArrowKeys(box, "[role=button]");
   return box;
 }
 
+// The attributes of the span of each unit: its colour, its marks, and its score as a note.
+export function textLook({ marks, scores, scale, changed, removed = [], isSigned = true, note = (i) => scoreText(scores[i], isSigned) }) {
+  const strength = strengths(marks, scores, scale);
+  const removedSet = new Set(removed);
+  return (i) => {
+    const isRemoved = removedSet.has(i);
+    const classes = ["u"];
+    if (marks[i].special) classes.push("s");
+    if (changed?.has(i)) classes.push("changed");
+    if (isRemoved) classes.push("removed");
+    else {
+      if (isUnderlined(strength[i])) classes.push("n");
+      if (Math.abs(strength[i]) > 0.15) classes.push("strong");
+    }
+    return {
+      class: classes.join(" "), title: isRemoved ? `${note(i)}, removed` : note(i),
+      "data-score": Math.abs(strength[i]) >= 0.05 && !isRemoved ? shortNumber(scores[i], isSigned) : null,
+      style: isRemoved ? {} : { background: colour(strength[i]) },
+    };
+  };
+}
+
 // A score in two digits, as the library's pages write it beside a unit.
-export const shortNumber = (score, isSigned = true) =>
+const shortNumber = (score, isSigned = true) =>
   (score < 0 ? "−" : isSigned ? "+" : "") + String(Number(Math.abs(score).toPrecision(2)));
 
 export const scoreText = (score, isSigned) => (isSigned ? signed(score) : signed(score).slice(1));
 
 export const visibleText = (mark) => mark.text.replaceAll("\n", "⏎") || "·";
 
-// Spans rather than buttons: a button would break up text that runs in both directions.
-function toggleAttributes(i, isRemoved, name, toggle) {
+// Spans rather than buttons: a button would break up text that runs in both directions. Their name is the text, and
+// their description the score, so that both are read once.
+export function toggleAttributes(i, isRemoved, toggle, isFirst = i === 0) {
   return {
-    role: "button", tabindex: i === 0 ? 0 : -1, "data-unit": i, "aria-pressed": String(isRemoved),
-    "aria-label": isRemoved ? `${name}, removed` : name,
+    role: "button", tabindex: isFirst ? 0 : -1, "data-unit": i, "aria-pressed": String(isRemoved),
     on: {
       click: () => toggle(i),
       keydown: (event) => {
@@ -123,10 +131,6 @@ function toggleAttributes(i, isRemoved, name, toggle) {
 function direction(marks) {
   const text = marks.filter((mark) => !mark.special).map((mark) => mark.text).join("");
   return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/.test(text.match(/\p{L}/u)?.[0] ?? "") ? "rtl" : "ltr";
-}
-
-function plainImage(scene) {
-  return svg("svg", { class: "image", viewBox: `0 0 ${scene.width} ${scene.height}`, role: "img", "aria-label": "the image as the model sees it" }, sceneImage(scene));
 }
 
 // The scores as text on the shapes, shown when numbers are switched on.
@@ -162,7 +166,7 @@ function sceneHeatmap({ marks, scores, scene, units, scale, named, removed = [],
   const step = scene.width / (isMolecule ? 70 : 14);
   const box = svg("svg", {
     class: `image ${scene.kind}${small ? " small" : ""}${isSigned ? "" : " unsigned"}`, viewBox: `0 0 ${scene.width} ${scene.height}`,
-    role: "group", "aria-label": "the input with its heatmap",
+    role: toggle ? "group" : "img", "aria-label": "the input with its heatmap",
   }, svg("defs", {}, svg("pattern", {
     id: hatch, width: step, height: step, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)",
   }, svg("rect", { width: step / 4, height: step, class: "hatch" }))),
@@ -172,8 +176,8 @@ function sceneHeatmap({ marks, scores, scene, units, scale, named, removed = [],
     box.append(svg(tag, {
       ...shape, class: isRemoved ? "cell removed" : "cell",
       style: isRemoved ? {} : { fill: colour(strength[i]) },
-      ...(toggle && toggleAttributes(i, isRemoved, `${units[i].text}, ${note(i)}`, toggle)),
-    }, svg("title", { text: note(i) })));
+      ...(toggle && toggleAttributes(i, isRemoved, toggle)),
+    }, svg("title", { text: `${units[i].text}, ${note(i)}` })));
     if (isUnderlined(strength[i]) && !isRemoved) {
       box.append(svg(tag, { ...shape, fill: `url(#${hatch})`, "pointer-events": "none" }));
     }

@@ -20,7 +20,7 @@ export function listenForImages(onImage, onOther) {
   canvas.addEventListener("pointerdown", (event) => {
     isDrawing = true;
     canvas.setPointerCapture(event.pointerId);
-    Object.assign(drawing, { strokeStyle: "#fff", lineWidth: canvas.width / 11, lineCap: "round", lineJoin: "round" });
+    Object.assign(drawing, pen(canvas));
     drawing.beginPath();
     drawing.moveTo(...position(event));
     drawing.lineTo(...position(event));
@@ -71,6 +71,17 @@ export function listenForImages(onImage, onOther) {
     event.preventDefault();
     readFile(event.dataTransfer.files[0]);
   });
+}
+
+const pen = (canvas) => ({ strokeStyle: "#fff", lineWidth: canvas.width / 11, lineCap: "round", lineJoin: "round" });
+
+// The base64 content of a picture that is drawn along a path, as a person would draw it.
+export function drawPath(path) {
+  const canvas = byId("drawing");
+  fill(canvas, "#000");
+  const drawing = Object.assign(canvas.getContext("2d"), pen(canvas));
+  drawing.stroke(new Path2D(path));
+  return canvasContent(canvas);
 }
 
 // Shows an image from the address on the canvas.

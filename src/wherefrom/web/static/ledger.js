@@ -1,8 +1,9 @@
 // The ledger as bars, each starting where the previous one ended; a group opens into its lines.
 
-import { html, plural, setChildren, signed, sum } from "./dom.js";
+import { html, layerName, plural, setChildren, signed, sum } from "./dom.js";
 
 const MAX_LINES = 14; // of an open group; the rest are added up
+const SMALL = 1e-3; // of the largest part: smaller parts are not in the bar
 
 // The lines of the ledger by kind, in their order; `kinds` has what each is called.
 function groupLines(ledger, kinds) {
@@ -20,7 +21,7 @@ function groupLines(ledger, kinds) {
 // The lines of an open group: units by name, biases by layer.
 function groupDetails(explanation, group) {
   const values = explanation.parts[group.kind];
-  const details = group.lines.map((line) => [line.label, line.value]);
+  const details = group.lines.map((line) => [layerName(line.label), line.value]);
   if (!values) return details;
   const rows = explanation.units.map((unit, i) => [unit.text, values[i]]);
   const rest = details.slice(1);
@@ -29,6 +30,29 @@ function groupDetails(explanation, group) {
   const largest = new Set(bySize.slice(0, MAX_LINES));
   const others = rows.filter((_, i) => !largest.has(i));
   return [...rows.filter((_, i) => largest.has(i)), [`${others.length} others`, sum(others.map(([, value]) => value))], ...rest];
+}
+
+// What adds up, in one bar: parts that count for the output to the right of zero, parts against it to the left.
+export function sumBar({ ledger }, kinds) {
+  if (!ledger) return null;
+  const parts = [...groupLines(ledger, kinds), { name: "residual", value: ledger.residual }];
+  const shown = parts.filter(({ value }) => Math.abs(value) >= SMALL * Math.max(...parts.map((part) => Math.abs(part.value))));
+  const [above, below] = [1, -1].map((sign) => sum(shown.map(({ value }) => Math.max(0, sign * value))));
+  const span = above + below || 1;
+  const ends = { 1: below, "-1": below };
+  const segments = shown.map(({ name, value }) => {
+    const sign = value < 0 ? -1 : 1;
+    const left = Math.min(ends[sign], ends[sign] + value);
+    ends[sign] += value;
+    return html("i", { class: value < 0 ? "against" : "for", title: `${name} ${signed(value)}`, style: { left: `${(100 * left) / span}%`, width: `${(100 * Math.abs(value)) / span}%` } });
+  });
+  return [
+    html("div", { class: "sum-bar", "aria-hidden": "true" }, segments,
+      html("u", { style: { left: `${(100 * below) / span}%` } }),
+      html("b", { style: { left: `${(100 * (below + ledger.output)) / span}%` } })),
+    html("p", { class: "sum" }, shown.map(({ name, value }) => html("span", {}, `${name} `, html("b", { class: "num", text: signed(value) }), " ")),
+      html("span", {}, "= output ", html("b", { class: "num", text: signed(ledger.output) }))),
+  ];
 }
 
 // What the lines of an explanation are called; the reference by its own name.

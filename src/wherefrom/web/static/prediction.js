@@ -42,10 +42,11 @@ export function showClassMenus(targetMenu, againstMenu, outputs, state, resolved
 }
 
 // The score of the removed units, and the measured effect of removing them: two quantities that can differ.
-export function showRemoval(box, { before, now, label, noun, names, score, restore }) {
+export function showRemoval(box, { before, now, target, noun, names, score, restore }) {
   const effect = now.output - now.output_before;
-  const probability = ({ outputs }) => outputs.find((output) => output.label === label)?.probability ?? null;
+  const probability = ({ outputs }) => outputs.find((output) => output.index === target.index)?.probability ?? null;
   const [probabilityBefore, probabilityNow] = [probability(before), probability(now)];
+  const label = before.outputs.find((output) => output.index === target.index)?.label ?? target.label;
   const summary = probabilityBefore === null || probabilityNow === null
     ? label : `${label}: ${percent(probabilityBefore)} → ${percent(probabilityNow)}`;
   const largest = Math.max(Math.abs(effect), Math.abs(score ?? 0)) || 1;

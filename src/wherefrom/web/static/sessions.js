@@ -14,8 +14,8 @@ function stored() {
   }
 }
 
-// Calls `open` with the state of a session that is chosen, `say` with what cannot be done.
-export function setUpSessions(open, say) {
+// Calls `open` with a session that is chosen, `table` for the table to keep, `say` with what cannot be done.
+export function setUpSessions(open, table, say) {
   const keep = (sessions) => {
     try {
       localStorage.setItem(KEY, JSON.stringify(sessions));
@@ -27,14 +27,14 @@ export function setUpSessions(open, say) {
   };
   const show = () => {
     const sessions = stored();
-    setChildren(byId("sessions"), sessions.map(({ name, state: saved }) => html("li", { "data-session": name },
-      html("button", { type: "button", class: "text-button", text: name, on: { click: () => open(saved) } }), " ",
-      html("button", { type: "button", class: "pill", text: "delete", "aria-label": `delete ${name}`, on: { click: () => keep(stored().filter((one) => one.name !== name)) } }))));
+    setChildren(byId("sessions"), sessions.map((session) => html("li", { "data-session": session.name },
+      html("button", { type: "button", class: "text-button", text: session.name, on: { click: () => open(session) } }), " ",
+      html("button", { type: "button", class: "pill", text: "delete", "aria-label": `delete ${session.name}`, on: { click: () => keep(stored().filter((one) => one.name !== session.name)) } }))));
   };
   byId("save-session").addEventListener("submit", (event) => {
     event.preventDefault();
     const name = byId("session-name").value.trim() || state.text.slice(0, 40) || `${state.model}, ${new Date().toLocaleString()}`;
-    keep([{ name, state: { ...state } }, ...stored().filter((one) => one.name !== name)]);
+    keep([{ name, state: { ...state }, table: table() }, ...stored().filter((one) => one.name !== name)]);
     byId("session-name").value = "";
   });
   show();

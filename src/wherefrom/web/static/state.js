@@ -1,10 +1,11 @@
 // The state of the page, and its form in the address.
 
-export const TABS = ["compare", "check", "curves", "layers", "attention"];
+export const TABS = ["compare", "layers", "attention", "curves", "check"];
 export const state = {
   model: "", text: "", image: null, method: "auto", target: null, against: null,
   pair: null, // the second text of a pair; null: its field is not shown
-  truncate: false, removed: [], tab: "", beside: "", numbers: false,
+  truncate: false, removed: [], tab: TABS[0], beside: "", numbers: false,
+  off: [], // the methods that are not compared
   pinned: null, // the fields of a request that hold the pinned text
 };
 const MAX_IMAGE = 8000; // base64 characters of an image that the address may hold
@@ -40,7 +41,8 @@ export function toFragment() {
   if (state.against !== null) fields.set("against", state.against);
   if (state.truncate) fields.set("truncate", "1");
   if (state.removed.length) fields.set("removed", state.removed.join("."));
-  if (state.tab) fields.set("tab", state.tab);
+  if (state.tab !== TABS[0]) fields.set("tab", state.tab);
+  if (state.off.length) fields.set("off", state.off.join("."));
   if (state.beside) fields.set("beside", state.beside);
   if (state.pinned !== null) {
     fields.set("pinned", state.pinned.text);
@@ -66,7 +68,8 @@ export function readFragment(fragment, about) {
     against: index("against"),
     truncate: fields.get("truncate") === "1",
     removed: (fields.get("removed") ?? "").split(".").filter(isNumber).map(Number),
-    tab: TABS.includes(fields.get("tab")) ? fields.get("tab") : "",
+    tab: TABS.includes(fields.get("tab")) ? fields.get("tab") : TABS[0],
+    off: (fields.get("off") ?? "").split(".").filter((name) => about.methods.some((method) => method.name === name)),
     beside: fields.get("beside") ?? "", // a menu of this page's models checks it
     pinned: takesImages || !fields.has("pinned") ? null : { text: fields.get("pinned"), text_pair: fields.get("pinned_pair") },
     numbers: fields.get("numbers") === "1",

@@ -1,0 +1,1 @@
+"""Citations in the frameworks that people build retrieval with, each in one module."""
