@@ -17,7 +17,7 @@ LEVELS = [
     {"models", "rules", "tracing"},
     {"inputs"},
     {"answers", "audits", "evaluation", "methods", "show", "studies"},
-    {"explainer", "explaining", "loading", "testing"},
+    {"explainer", "explaining", "inside", "loading", "testing"},
     {"corpus", "runs"},
     {"__main__", "cli", "integrations", "web"},
 ]  # fmt: skip
@@ -180,8 +180,8 @@ def test_the_version_is_written_once():
 def test_nothing_of_the_explainer_is_public_by_accident():
     """The reference (docs/api/explaining.md) shows every public member."""
     assert sorted(name for name in vars(wherefrom.Explainer) if name[0] != "_") == [
-        *("answer", "compare", "each", "encode", "generate", "index_of", "labels", "output_names"),
-        *("processor", "tokenizer"),
+        *("answer", "compare", "each", "encode", "generate", "index_of", "inside", "intervene"),
+        *("labels", "output_names", "patching", "processor", "tokenizer", "without"),
     ]
 
 

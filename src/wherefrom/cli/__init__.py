@@ -15,6 +15,7 @@ from wherefrom.cli.corpus import bias, corpus
 from wherefrom.cli.corpus import run as run_rows
 from wherefrom.cli.evaluate import audit, evaluate
 from wherefrom.cli.explain import compare, explain, methods, models
+from wherefrom.cli.inside import inside
 from wherefrom.cli.options import Device, Dtype
 from wherefrom.cli.output import plainly, say
 from wherefrom.cli.reading import model_options, parsed
@@ -199,6 +200,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 
 for _command in (
-    explain, compare, answer, evaluate, audit, bias, corpus, run_rows, serve, methods, models,
+    explain, compare, inside, answer, evaluate, audit, bias, corpus, run_rows, serve, methods,
+    models,
 ):  # fmt: skip
     app.command(_command.__name__, cls=Command)(plainly(_command))

@@ -85,7 +85,8 @@ RUNNERS_UP = "the runner-up of each token"
 class TargetInfo:
     """The explained class or token, or its difference to a second one, `against`.
 
-    `place` describes the token, for a model with outputs for every token.
+    `place` describes the token, for a model with outputs for every token. `through` names the
+    components of the model if only what flows through them is explained.
     """
 
     index: int
@@ -94,6 +95,7 @@ class TargetInfo:
     against_label: str | None = None
     position: int | None = None
     place: str | None = None
+    through: str | None = None
 
     def __str__(self) -> str:
         return self.label if self.against_label is None else f"{self.label} − {self.against_label}"

@@ -175,13 +175,15 @@ class ModelRunner:
 
     `memory`: the bytes that a pass may use in addition to those in use; None for all free memory.
     `restores`: whether attributes and hooks that modules set while they run are restored; a
-    user's module may count its runs.
+    user's module may count its runs. `around` runs the model in place of `run`, which it calls with
+    a runner without it: for interventions.
     """
 
     model: nn.Module
     forward: Forward | None = None
     memory: float | None = None
     restores: bool = False
+    around: Around | None = None
 
     @property
     def name(self) -> str:
@@ -321,6 +323,8 @@ class ModelRunner:
         With `positions`, one or more for each sample, a model that supports it computes only these
         rows; the logits are then (batch, 1 or more, vocabulary).
         """
+        if self.around is not None:
+            return self.around(replace(self, around=None), tensors, positions)
         arguments: dict[str, Any] = dict(tensors)
         if self.forward is None and self.takes("use_cache"):
             arguments["use_cache"] = False
@@ -361,6 +365,9 @@ class ModelRunner:
                 "places). Check its weights and its number type: float16 overflows easily."
             )
         return logits
+
+
+Around = Callable[[ModelRunner, Mapping[str, Tensor], Tensor | None], Tensor]
 
 
 @dataclass(frozen=True)

@@ -106,6 +106,15 @@ class Request:
                 )
         return [results[i] for i in range(len(sources))]
 
+    def case_of(self, reader: Reader[Any, Any], source: Any, output_names: OutputNames) -> Case:
+        """The case of a single source."""
+        case = Case(
+            replace(reader.runner, memory=self.memory),
+            reader.batch([reader.read(source, self.truncate)]),
+        )
+        targets, contrasts = (_spec_of_each(specs, 1) for specs in (self.target, self.against))
+        return case.with_target(self._target(case, reader, targets, contrasts, output_names))
+
     def _target(
         self,
         case: Case,
@@ -204,8 +213,20 @@ def explain_batch(
     scores = method(case)
     logits = (run(case) if scores.logits is None else scores.logits).detach()
     case = case.resolved(logits)
-    resolved = case.target
     caveat = _caveat(method.name, case, logits, alone or (lambda i: inputs.take([i])))
+    return explanations(case, method, scores, logits, output_names, caveat)
+
+
+def explanations(
+    case: Case,
+    method: Method,
+    scores: Scores,
+    logits: Tensor,
+    output_names: OutputNames,
+    caveat: tuple[str, ...] = (),
+) -> list[Explanation]:
+    """An explanation for each sample of a resolved case, from its scores and logits."""
+    inputs, resolved = case.batch, case.target
     rows = resolved.row(logits).cpu().double()  # (B, classes)
     output_names.learn(rows, lambda: ends_in_probabilities(case))
     probabilities = output_names.probabilities(rows, per_position=logits.ndim == 3)

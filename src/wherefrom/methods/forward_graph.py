@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,10 +27,11 @@ from wherefrom.methods.base import (
 )
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
 from wherefrom.methods.root import Rooted, RootPass
+from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.balances import Balance, Balances
 from wherefrom.tracing.observers.entry_points import Place, Relevance
 from wherefrom.tracing.observers.ledger import LedgerEntry, LedgerRecorder
-from wherefrom.tracing.tracer import Table, Tracer
+from wherefrom.tracing.tracer import RootActivations, Table, Tracer
 
 # the residual allowed for rounding, relative to the terms: far above all rounding errors that were
 # measured, far below the residual of a missing rule or of mixed samples
@@ -198,28 +200,36 @@ class ForwardGraph:
         at: Place = "embeddings",
         label: str = "gradient × input",
         rooted: Rooted | None = None,
+        observer: Callable[[RootActivations | None], Observer] | None = None,
     ) -> ForwardGraph:
-        """Runs the model; only the positions of the target matter."""
+        """Runs the model; only the positions of the target matter.
+
+        `observer` makes one for each pass: at the root of secants, and at the input.
+        """
 
         def run(root: RootPass | None) -> ForwardPass:
+            root_activations = None if root is None else root.root_activations
             with intercepted_forward(
                 table,
                 case,
                 at=at,
                 change=None if rooted is None else rooted.end(case.batch),
                 ledger=ledger,
-                root_activations=None if root is None else root.root_activations,
+                root_activations=root_activations,
+                observers=[] if observer is None else [observer(root_activations)],
             ) as forward:
                 if needs:
                     forward.need(needs)
             return forward
 
         with case.runner.evaluating():  # once for all passes
-            root = None if rooted is None else RootPass.of(rooted, table, case, at)
+            root = (
+                None if rooted is None else RootPass.of(rooted, table, case, at, observer=observer)
+            )
             forward = run(root)
             if rooted is not None and root is not None and root.left_route:
                 del forward  # its graph leads through the root alone
-                root = RootPass.of(rooted, table, case, at, own_route=root)
+                root = RootPass.of(rooted, table, case, at, own_route=root, observer=observer)
                 forward = run(root)
         return ForwardGraph(table, case, forward, root, closes, label)
 
@@ -239,13 +249,22 @@ class ForwardGraph:
         `diagnosed` runs the model once more to find the call that loses relevance.
         """
         runner, recorder = self.forward.runner, self.forward.tracer.ledger
-        recorder.entries = {}  # those of this target alone
+        recorder.entries, recorder.by_moment = {}, {}  # those of this target alone
         with runner.evaluating():
             forward = replace(self.forward, output=target(self.forward.logits))
             gradients = forward.at_sources(retain)
         if recorder.unclear is not None and len(self.case.batch) > 1:
             raise RowsUnclear(recorder.unclear)
         return self._scored(forward, gradients, target, diagnosed)
+
+    def scores_of(self, forward: ForwardPass, gradients: list[Tensor]) -> Scores:
+        """The scores of a part of the output, without what it is at the reference of secants."""
+        sources, recorder = forward.tracer.entry_points, forward.tracer.ledger
+        relevance = sources.relevance(gradients, self._root_values)
+        secants = self.root is not None and self.root.root_activations is not None
+        at_root = None if self.root is None or secants else relevance.root
+        batch, length = self.case.batch, sources.length
+        return _collect(recorder, relevance, length, self.logits, batch, at_root, "root")
 
     def each(
         self, target: SpanTarget, places: range, advance: Advance | None = None

@@ -148,7 +148,7 @@ def intercepted_forward(
     that an unchanged pass found (`ForwardPass.paths`), what enters the first block.
     `root_activations` links a pass at the root with one at the input. `float64` runs the pass in
     float64. `recompute` lets blocks run a second time in the backward pass if memory is short;
-    maps, root activations and further observers need the tensors of the first run.
+    maps, root activations, interventions and further observers need the first run alone.
     """
     with (
         case.runner.evaluating()
@@ -169,7 +169,11 @@ def intercepted_forward(
         case.runner.model,
         case.runner.allowed_memory,
         case.runner.device,
-        recompute=recompute and maps is None and root_activations is None and not observers,
+        recompute=recompute
+        and maps is None
+        and root_activations is None
+        and not observers
+        and case.runner.around is None,
         alone=len(case.batch) == 1,
     )
     with (

@@ -17,6 +17,7 @@ from wherefrom.core.torch_internals import version_of
 from wherefrom.errors import MethodError
 from wherefrom.inputs.image import FILLS, filled
 from wherefrom.methods.forward_pass import ForwardPass, intercepted_forward
+from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.entry_points import Change, EmbeddedInput, Place
 from wherefrom.tracing.tracer import RootActivations, Table
 
@@ -127,7 +128,12 @@ class RootPass:
 
     @staticmethod
     def of(
-        rooted: Rooted, table: Table, case: Case, at: Place, own_route: RootPass | None = None
+        rooted: Rooted,
+        table: Table,
+        case: Case,
+        at: Place,
+        own_route: RootPass | None = None,
+        observer: Callable[[RootActivations | None], Observer] | None = None,
     ) -> RootPass:
         """Runs the root, if need be; on the input's route, if that on its own is given."""
         change = root_change(case.batch, rooted.root, rooted.first)
@@ -136,8 +142,14 @@ class RootPass:
         own = None if own_route is None else own_route.root_activations
         held = None if own is None else own.route
         root_activations = RootActivations(held) if rooted.secants else None
+        observers = [] if observer is None else [observer(root_activations)]
         with intercepted_forward(
-            table, case, at=at, change=change, root_activations=root_activations
+            table,
+            case,
+            at=at,
+            change=change,
+            root_activations=root_activations,
+            observers=observers,
         ) as forward:
             sources = forward.tracer.entry_points.entered
             leaves = [s.by_sample(s.leaf.detach(), len(case.batch)) for s in sources]

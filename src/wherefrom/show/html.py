@@ -37,14 +37,14 @@ def render(explanations: Sequence[Explanation], whole_page: bool = True) -> str:
 def render_classes(tables: Sequence[Sequence[Explanation]]) -> str:
     """One image for several classes: methods as rows, classes as columns."""
     firsts = [column[0] for column in tables]
-    warnings = _warnings([explanation for column in tables for explanation in column])
+    caveats = warnings([explanation for column in tables for explanation in column])
     title = " and ".join(map(target_name, firsts))
-    others = "".join(f'<p class="said">{_words(other)}</p>' for other in firsts[1:])
+    others = "".join(f'<p class="said">{said(other)}</p>' for other in firsts[1:])
     about = " ".join([*map(explained, firsts), f"Model: {firsts[0].model}."])
     meaning = ("counts for the class of the column", "against it")
     key = _key([one for column in tables for one in column], meaning)
-    head = f'<h1>{_words(firsts[0])}</h1>{others}<p class="dim">{prose(about)}</p>{key}'
-    return page(title, head + warnings + svg.gallery(tables))
+    head = f'<h1>{said(firsts[0])}</h1>{others}<p class="dim">{prose(about)}</p>{key}'
+    return page(title, head + caveats + svg.gallery(tables))
 
 
 def render_many(tables: Sequence[Sequence[Explanation]]) -> str:
@@ -68,10 +68,10 @@ def _heading(explanations: Sequence[Explanation]) -> str:
         origin = f"Scores by {explanation.method_label}. Model: {explanation.model}."
     note = error_note(explanation) if len(explanations) == 1 else ""
     about = prose(f"{explained(explanation)} {origin}" + (f" {note.capitalize()}." if note else ""))
-    return f'<h1>{_words(explanation)}</h1><p class="dim">{about}</p>{_key(explanations)}'
+    return f'<h1>{said(explanation)}</h1><p class="dim">{about}</p>{_key(explanations)}'
 
 
-def _words(explanation: Explanation) -> str:
+def said(explanation: Explanation) -> str:
     """The sentence, with labels and units marked."""
 
     def tagged(kind: str, text: str) -> str:
@@ -111,14 +111,15 @@ def _key(explanations: Sequence[Explanation], meaning: tuple[str, str] | None = 
 
 
 def _single(explanation: Explanation) -> str:
-    parts = [_heading([explanation]), _warnings([explanation]), _picture(explanation)]
+    parts = [_heading([explanation]), warnings([explanation]), picture(explanation)]
     if explanation.ledger is not None:
         parts.append("<h2>The ledger: lines and residual add up to the output</h2>")
         parts.append(waterfall(named_ledger(explanation)))
     return "".join(parts)
 
 
-def _warnings(explanations: Sequence[Explanation]) -> str:
+def warnings(explanations: Sequence[Explanation]) -> str:
+    """The warnings of explanations."""
     return "".join(
         f'<p class="warning">Warning: {escape(warning)}</p>'
         for explanation in explanations
@@ -126,9 +127,10 @@ def _warnings(explanations: Sequence[Explanation]) -> str:
     )
 
 
-def _picture(explanation: Explanation) -> str:
+def picture(explanation: Explanation) -> str:
+    """The units on their text, image or molecule."""
     if is_mixed(explanation):
-        return "".join(map(_picture, [*pictures(explanation), text_part(explanation)]))
+        return "".join(map(picture, [*pictures(explanation), text_part(explanation)]))
     if svg.kind_of(explanation):
         pair = svg.heatmap(explanation, bare=True) + svg.heatmap(explanation)
         return f'<div class="pair">{pair}</div>'
@@ -144,7 +146,7 @@ def _comparison(explanations: Sequence[Explanation]) -> str:
         closed = [pair for pair in ledgers if pair[1].relative < _CLOSED]
         label, ledger = (closed or ledgers)[0]
         tail = f"<h2>The ledger of {escape(label)}</h2>{waterfall(ledger)}"
-    return _heading(explanations) + _warnings(explanations) + shown + tail
+    return _heading(explanations) + warnings(explanations) + shown + tail
 
 
 def _table(explanations: Sequence[Explanation]) -> str:

@@ -14,7 +14,7 @@ from wherefrom.show.text_marks import label_name, percent, signed, target_name, 
 
 PieceKind = Literal["", "label", "for", "against", "strength"]
 Piece = tuple[PieceKind, str]  # the kind and the text of a piece of the headline
-Goal = Literal["class", "other class", "number", "contrast"]
+Goal = Literal["class", "other class", "number", "contrast", "part"]
 _MOST = 3  # units named per sign
 _CLOSE = 0.3  # of the strongest unit with the same sign: weaker units are not named
 _WORTH = 0.1  # of the strongest unit: a weaker sign is not mentioned
@@ -36,6 +36,7 @@ _VERBS = {
     "class": (("count~ most for {0}", ""), ("count~ most against {0}", "against it")),
     "number": (("raise~ {0} most", ""), ("lower~ {0} most", "lower~ it")),
     "contrast": (("count~ most for {0}", ""), ("count~ most for {1}", "for {1}")),
+    "part": (("add~ most to it", ""), ("lower~ it most", "lower~ it")),
 }
 _OTHER_LINES = {
     "root": "the offset at the reference",
@@ -122,7 +123,7 @@ def _account(numbers: Numbers) -> str:
     """The share of the output that the units account for, and the largest other part."""
     if not numbers.has_ledger:
         return ""
-    whole = "difference" if numbers.goal == "contrast" else "output"
+    whole = {"contrast": "difference", "part": "part"}.get(numbers.goal, "output")
     output, total = signed(numbers.output), signed(numbers.units)
     subject = f"The {numbers.noun}"
     if numbers.is_open:
@@ -241,6 +242,8 @@ def numbers_of(explanation: Explanation) -> Numbers:
 
 
 def _goal(explanation: Explanation) -> Goal:
+    if explanation.target.through is not None:
+        return "part"
     if explanation.target.against_label is not None:
         return "contrast"
     if explanation.probability is None:
@@ -264,6 +267,8 @@ def explained(explanation: Explanation) -> str:
     """The output of the model that the scores explain."""
     target, output = explanation.target, signed(explanation.output)
     name = target_name(explanation)
+    if target.through is not None:
+        return f"Explained: the part of {name} that flows through {target.through}, {output}."
     if target.against_label is not None:
         return f"Explained: the difference of two logits, {name}, {output}."
     if explanation.probability is None:
@@ -287,6 +292,8 @@ def sides(explanation: Explanation) -> tuple[str, str]:
         return f"strength by {explanation.method}, without a sign", ""
     if not has_direction(explanation):
         return f"ranked high by {explanation.method}", "negative score"
+    if target.through is not None:
+        return "adds to the part", "lowers it"
     if target.against_label is not None:
         first, second = target.label, target.against_label
         return f"counts for {label_name(target, first)}", f"for {label_name(target, second)}"
@@ -357,6 +364,10 @@ def for_legend(explanations: Sequence[Explanation]) -> Explanation:
 def _opening(explanation: Explanation) -> list[Piece]:
     """The prediction, and the explained class if that is a different one."""
     target, output = explanation.target, explanation.output
+    if target.through is not None:
+        whole: Piece = ("label", target_name(explanation))
+        size = f" that flows through {target.through} is {signed(output)}"
+        return [("", "The part of "), whole, ("", size)]
     names = [label_name(target, label) for label in (target.label, target.against_label or "")]
     if target.against_label is not None and has_direction(explanation):
         first, second = names if output >= 0 else names[::-1]

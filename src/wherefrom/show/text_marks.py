@@ -79,9 +79,11 @@ def largest_score(explanation: Explanation) -> float:
 def heading(explanation: Explanation) -> str:
     """The target with its probability and output, in one line.
 
-    A contrast is a difference of two outputs and has no probability.
+    A contrast is a difference of two outputs and has no probability; so has a part of an output.
     """
     target, label = explanation.target, target_name(explanation)
+    if target.through is not None:
+        return f"{label}  through {target.through} {explanation.output:+.3f}"
     if explanation.probability is None or target.against is not None:
         return f"{label}  output {explanation.output:+.3f}"
     return f"{label}  {percent(explanation.probability)}  output {explanation.output:+.3f}"

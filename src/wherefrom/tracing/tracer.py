@@ -167,7 +167,8 @@ class Tracer(CallMode):
         if Kind.ACTIVATION_MODULE in table:
             own.insert(0, ActivationModules(table[Kind.ACTIVATION_MODULE]))
         followers = [entry_points, entry_points.first_block, maps, root_activations]
-        self._watch([*observers, *own, *(o for o in followers if o is not None)])
+        early, late = ([o for o in observers if o.late is late] for late in (False, True))
+        self._watch([*early, *own, *(o for o in followers if o is not None), *late])
 
     def _watch(self, observers: Sequence[Observer]) -> None:
         """Collects the methods that observers override, so that a call costs no empty ones."""
@@ -180,6 +181,16 @@ class Tracer(CallMode):
         self._before_call, self._after_call = overridden("before_call"), overridden("after_call")
         self._enter, self._leave = overridden("enter_module"), overridden("leave_module")
         self._on_constant = overridden("on_constant")
+
+    @contextmanager
+    def observed(self, observer: Observer) -> Iterator[None]:
+        """A context with one more observer, after the others."""
+        observers = self._observers
+        self._watch([*observers, observer])
+        try:
+            yield
+        finally:
+            self._watch(observers)
 
     @property
     def where(self) -> str:

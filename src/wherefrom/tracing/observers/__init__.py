@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -18,6 +18,8 @@ class Observer:
     Calls and modules nest: a rule may make further calls before it returns its result. The model
     continues with what `before_call`, `after_call`, `enter_module` and `leave_module` return.
     """
+
+    late: ClassVar[bool] = False  # notified after the tracer's own observers
 
     def before_call(self, tracer: Tracer, call: TorchCall) -> TorchCall:
         """Returns the call to run."""

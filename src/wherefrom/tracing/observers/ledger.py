@@ -160,6 +160,8 @@ class LedgerRecorder(Observer):
     detached: list[GradientBreak] = field(default_factory=list)  # input-dependent constants
     precisions: set[torch.dtype] = field(default_factory=set)  # of tensors that depend on the input
     leaves: list[tuple[Tensor, str]] = field(default_factory=list)  # leaf results and where
+    moment: int = 0  # of the pass, counted by an observer
+    by_moment: dict[int, Tensor] = field(default_factory=dict)  # totals (B,) of its constants
 
     def on_constant(
         self, tracer: Tracer, call: TorchCall, out: Tensor, part: Tensor | float, kind: str
@@ -201,7 +203,7 @@ class LedgerRecorder(Observer):
         node = whole.grad_fn
         if node is None:  # the input itself
             return
-        output, tag = whole.output_nr, tag_of(out)
+        output, tag, moment = whole.output_nr, tag_of(out), self.moment
         # entry points may refer to tensors of the graph: a strong reference would be a cycle
         reference = weakref.ref(self)
 
@@ -209,7 +211,7 @@ class LedgerRecorder(Observer):
             gradient, recorder = gradients[output], reference()
             if gradient is not None and recorder is not None:
                 with torch.no_grad(), without_function_modes():
-                    recorder._enter(gradient.reshape(shape), constant, where, kind, tag)
+                    recorder._enter(gradient.reshape(shape), constant, where, kind, tag, moment)
 
         node.register_prehook(enter)
 
@@ -224,7 +226,7 @@ class LedgerRecorder(Observer):
         indices = [i for i, (before, _) in enumerate(node.next_functions) if before is source]
         if len(indices) != 1:
             return
-        output, tag = out.output_nr, tag_of(out)
+        output, tag, moment = out.output_nr, tag_of(out), self.moment
         x, value = x.detach(), value.detach()
         reference = weakref.ref(self)
 
@@ -235,7 +237,7 @@ class LedgerRecorder(Observer):
                     rows = (widened(leaving) * widened(value)).sum(-1, dtype=torch.float64)
                     rows -= (widened(entering) * widened(x)).sum(-1, dtype=torch.float64)
                     one = torch.ones((), dtype=torch.float64, device=rows.device)
-                    recorder._enter(rows.unsqueeze(-1), one, where, "quantisation", tag)
+                    recorder._enter(rows.unsqueeze(-1), one, where, "quantisation", tag, moment)
 
         node.register_hook(enter)
 
@@ -261,7 +263,9 @@ class LedgerRecorder(Observer):
         place = f"in {where}" if where else "in the model itself"
         self.unclear = self.unclear or f"it is not clear which sample each row belongs to {place}"
 
-    def _enter(self, gradient: Tensor, part: Tensor, where: str, kind: str, tag: Tag) -> None:
+    def _enter(
+        self, gradient: Tensor, part: Tensor, where: str, kind: str, tag: Tag, moment: int = 0
+    ) -> None:
         batch = self.entry_points.batch
         if gradient.numel() == 0:  # an expert that got no row
             return
@@ -287,7 +291,9 @@ class LedgerRecorder(Observer):
         table = rowed and of_floats and gradient.ndim == 3 and part.shape[-1] > 1
         if kind == "bias" and (placed or (table and part.shape[-2] > 1)):
             kind = "position"
-        self._add(where, kind, by_row.sum(1), by_row[:, ahead:] if placed else None)
+        total = by_row.sum(1)
+        self._add(where, kind, total, by_row[:, ahead:] if placed else None)
+        self.by_moment[moment] = self.by_moment.get(moment, 0) + total
 
     def _add(self, where: str, kind: str, total: Tensor, places: Tensor | None) -> None:
         entry = self.entries.setdefault((where, kind), LedgerEntry(torch.zeros_like(total)))

@@ -1,0 +1,1 @@
+"""The inside of a model: relevance of layers, heads, neurons and experts, and interventions."""

@@ -1,0 +1,10 @@
+"""The embedded classifier."""
+
+import pytest
+
+import wherefrom
+
+
+@pytest.fixture(scope="session")
+def sentiment():
+    return wherefrom.load("sentiment")
