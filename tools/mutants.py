@@ -35,8 +35,11 @@ _MODULES = ("torch", "functional", "F", "math", "np", "html", "dataclasses")
 _REDUCTIONS = ("sum", "mean", "amax", "amin", "any", "all", "argmax", "argmin", "norm", "softmax")
 # reports to a person, not results
 _REPORTS = ("progress", "advance", "log", "echo", "print", "starting")
-# a guard that no data of a test may reach, and the place that a warning names
-_NO_BEHAVIOUR = ("strict", "stacklevel")
+# guards that no data of a test may reach, and what only changes how something looks
+_NO_BEHAVIOUR = (
+    "strict", "stacklevel", "repr", "indent", "figsize", "fontsize", "markersize", "linewidth",
+    "alpha", "padding", "meanprops", "flierprops",
+)  # fmt: skip
 _TYPING = ("TypeVar", "cast", "Literal", "NewType", "ClassVar", "Annotated", "Protocol")
 
 
