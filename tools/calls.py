@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType
 
 VARIABLE = "MUTANTS_CALLS"  # the folder of the source and the file for the names
@@ -24,7 +25,8 @@ def _tracer() -> Callable[[FrameType, str, object], None]:
         code = frame.f_code
         if id(code) not in _seen:
             _seen[id(code)] = code  # kept, or its id could become that of another
-            if code.co_filename.startswith(source):
+            # a class body or a module runs when it is imported
+            if code.co_flags & CO_OPTIMIZED and code.co_filename.startswith(source):
                 name = f"{code.co_filename.removeprefix(source)}:{code.co_qualname}\n"
                 with suppress(OSError):  # a test may close all files
                     os.write(file, name.encode())

@@ -35,10 +35,10 @@ _MODULES = ("torch", "functional", "F", "math", "np", "html", "dataclasses")
 _REDUCTIONS = ("sum", "mean", "amax", "amin", "any", "all", "argmax", "argmin", "norm", "softmax")
 # reports to a person, not results
 _REPORTS = ("progress", "advance", "log", "echo", "print", "starting")
-# guards that no data of a test may reach, and what only changes how something looks
+# guards that no data of a test may reach; what only changes how something looks; progress
 _NO_BEHAVIOUR = (
     "strict", "stacklevel", "repr", "indent", "figsize", "fontsize", "markersize", "linewidth",
-    "alpha", "padding", "meanprops", "flierprops",
+    "alpha", "padding", "meanprops", "flierprops", "starting",
 )  # fmt: skip
 _TYPING = ("TypeVar", "cast", "Literal", "NewType", "ClassVar", "Annotated", "Protocol")
 
@@ -55,7 +55,7 @@ class Mutant:
     old: str
     new: str
     operator: str
-    function: str = ""  # its qualified name, or that of a class; empty at module level
+    scope: str = ""  # the qualified name of the function, or of the class with a dot at its end
 
     @property
     def package(self) -> str:
@@ -96,7 +96,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
     lines = source.splitlines()
     seen: dict[tuple[str, ...], int] = {}
     results = []
-    for edit, function in sorted(set(_Edits(tree, lines).all())):
+    for edit, scope in sorted(set(_Edits(tree, lines).all())):
         line, start, end, new, operator = edit
         data = lines[line - 1].encode()
         old = data[start:end].decode()
@@ -105,7 +105,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
         key = (path, stripped, column, old, new, operator)
         number = seen[key] = seen.get(key, -1) + 1  # the same line may occur again
         digest = hashlib.sha256("\0".join((*key, str(number))).encode()).hexdigest()[:12]
-        results.append(Mutant(digest, path, line, start, end, old, new, operator, function))
+        results.append(Mutant(digest, path, line, start, end, old, new, operator, scope))
     return results
 
 
@@ -120,21 +120,22 @@ class _Edits:
         self.lines = [line.encode() for line in lines]
 
     def all(self) -> Iterator[tuple[Edit, str]]:
-        """Each edit with the qualified name of the function or class that it is in."""
+        """Each edit with its scope."""
         yield from self._visit(self.tree, "", "")
 
-    def _visit(self, node: ast.AST, place: str, joint: str) -> Iterator[tuple[Edit, str]]:
+    def _visit(self, node: ast.AST, scope: str, inner: str) -> Iterator[tuple[Edit, str]]:
+        """The edits of a node; the names of functions in it begin with `inner`."""
         if _skipped(node):
             return
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            place, joint = f"{place}{joint}{node.name}", ".<locals>."
+            scope, inner = f"{inner}{node.name}", f"{inner}{node.name}.<locals>."
         elif isinstance(node, ast.ClassDef):
-            place, joint = f"{place}{joint}{node.name}", "."
-        yield from ((edit, place) for edit in self._edits(node))
+            scope = inner = f"{inner}{node.name}."
+        yield from ((edit, scope) for edit in self._edits(node))
         if isinstance(node, ast.Raise):  # its message and its kind of error are for people
             return
         for child in _children(node):
-            yield from self._visit(child, place, joint)
+            yield from self._visit(child, scope, inner)
 
     def _edits(self, node: ast.AST) -> Iterator[Edit]:
         match node:

@@ -36,7 +36,7 @@ The exit code is 1 if a mutant survived that is not accepted.
 **Why not mutmut or cosmic-ray.** mutmut 3 mutates only the bodies of functions, not tables at
 module level, wraps each function (the library reads signatures), and runs the whole suite before it
 starts. cosmic-ray edits the working tree and has one test command for all mutants. Both run every
-mutant: here about 8,000, of ten seconds or more on two cores. This script samples, picks the tests,
+mutant: here about 32,000, of seconds each on two cores. This script samples, picks the tests,
 and forks each run from a process that has imported torch already.
 """
 
@@ -441,15 +441,9 @@ class Run:
 
         Outside functions, or in one that no test calls: those that call any function around it.
         """
-        place = f"{mutant.path}:{mutant.function}"
         folder = mutant.path.rpartition("/")[0] + "/"
-        for start in (place, f"{place}.", f"{mutant.path}:", folder):
-            exact = start == place and mutant.function
-            tests = [
-                test
-                for test, (_, names) in self.recorded.items()
-                if (place in names if exact else any(name.startswith(start) for name in names))
-            ]
+        for place in (f"{mutant.path}:{mutant.scope}", f"{mutant.path}:", folder):
+            tests = [test for test, (_, names) in self.recorded.items() if _calls(names, place)]
             if tests:
                 break
         parts = Path(mutant.path).parts
@@ -562,6 +556,13 @@ class Run:
             text = mutant.applied(self.project.read(mutant.path))
             tests = [test for file in self._tests_of(mutant) for test in file]
             return str(server.run(tests, limit=self.limit, path=mutant.path, text=text)["output"])
+
+
+def _calls(names: set[str], place: str) -> bool:
+    """Whether a function is among those called, or one of a class, file or folder."""
+    if place.endswith((".", ":", "/")):
+        return any(name.startswith(place) for name in names)
+    return place in names
 
 
 def _status(code: int | None) -> str:
