@@ -36,7 +36,7 @@ The exit code is 1 if a mutant survived that is not accepted.
 **Why not mutmut or cosmic-ray.** mutmut 3 mutates only the bodies of functions, not tables at
 module level, wraps each function (the library reads signatures), and runs the whole suite before it
 starts. cosmic-ray edits the working tree and has one test command for all mutants. Both run every
-mutant: here about 32,000, of seconds each on two cores. This script samples, picks the tests,
+mutant: here about 35,000, of seconds each on two cores. This script samples, picks the tests,
 and forks each run from a process that has imported torch already.
 """
 
