@@ -26,8 +26,20 @@ _NAMES = {
     "min": "max", "max": "min", "any": "all", "all": "any", "amin": "amax", "amax": "amin",
     "argmin": "argmax", "argmax": "argmin", "sum": "mean", "mean": "sum",
 }  # fmt: skip
+# calls that leave what they are given as it is, or nearly: a value takes their place
+_UNCHANGED = (
+    "sorted", "reversed", "abs", "round", "strip", "lower", "casefold", "replace", "escape",
+    "softmax", "log_softmax", "sigmoid", "exp", "log", "sqrt", "flip", "nan_to_num", "normalize",
+)  # fmt: skip
+_MODULES = ("torch", "functional", "F", "math", "np", "html", "dataclasses")
+_REDUCTIONS = ("sum", "mean", "amax", "amin", "any", "all", "argmax", "argmin", "norm", "softmax")
 # reports to a person, not results
-_REPORTS = ("progress", "advance", "log", "warn", "echo", "print", "starting")
+_REPORTS = ("progress", "advance", "log", "echo", "print", "starting")
+# guards that no data of a test may reach; what only changes how something looks; progress
+_NO_BEHAVIOUR = (
+    "strict", "stacklevel", "repr", "indent", "figsize", "fontsize", "markersize", "linewidth",
+    "alpha", "padding", "meanprops", "flierprops", "starting",
+)  # fmt: skip
 _TYPING = ("TypeVar", "cast", "Literal", "NewType", "ClassVar", "Annotated", "Protocol")
 
 
@@ -43,11 +55,13 @@ class Mutant:
     old: str
     new: str
     operator: str
+    scope: str = ""  # the qualified name of the function, or of the class with a dot at its end
 
     @property
     def package(self) -> str:
-        """The folder of the file."""
-        return self.path.rpartition("/")[0].rpartition("/")[2]
+        """The folder in the library, or the library itself."""
+        parts = self.path.split("/")
+        return parts[2] if len(parts) > 3 else parts[1]
 
     def applied(self, source: str) -> str:
         """The source with the fault."""
@@ -82,7 +96,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
     lines = source.splitlines()
     seen: dict[tuple[str, ...], int] = {}
     results = []
-    for edit in sorted(set(_Edits(tree, lines).all())):
+    for edit, scope in sorted(set(_Edits(tree, lines).all())):
         line, start, end, new, operator = edit
         data = lines[line - 1].encode()
         old = data[start:end].decode()
@@ -91,7 +105,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
         key = (path, stripped, column, old, new, operator)
         number = seen[key] = seen.get(key, -1) + 1  # the same line may occur again
         digest = hashlib.sha256("\0".join((*key, str(number))).encode()).hexdigest()[:12]
-        results.append(Mutant(digest, path, line, start, end, old, new, operator))
+        results.append(Mutant(digest, path, line, start, end, old, new, operator, scope))
     return results
 
 
@@ -105,17 +119,23 @@ class _Edits:
         self.tree = tree
         self.lines = [line.encode() for line in lines]
 
-    def all(self) -> Iterator[Edit]:
-        yield from self._visit(self.tree)
+    def all(self) -> Iterator[tuple[Edit, str]]:
+        """Each edit with its scope."""
+        yield from self._visit(self.tree, "", "")
 
-    def _visit(self, node: ast.AST) -> Iterator[Edit]:
+    def _visit(self, node: ast.AST, scope: str, inner: str) -> Iterator[tuple[Edit, str]]:
+        """The edits of a node; the names of functions in it begin with `inner`."""
         if _skipped(node):
             return
-        yield from self._edits(node)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            scope, inner = f"{inner}{node.name}", f"{inner}{node.name}.<locals>."
+        elif isinstance(node, ast.ClassDef):
+            scope = inner = f"{inner}{node.name}."
+        yield from ((edit, scope) for edit in self._edits(node))
         if isinstance(node, ast.Raise):  # its message and its kind of error are for people
             return
         for child in _children(node):
-            yield from self._visit(child)
+            yield from self._visit(child, scope, inner)
 
     def _edits(self, node: ast.AST) -> Iterator[Edit]:
         match node:
@@ -149,7 +169,10 @@ class _Edits:
             case ast.comprehension():
                 for condition in node.ifs:
                     yield from self._replaced(condition, "True", "condition")
+            case ast.With():
+                yield from self._without_context(node)
             case ast.Slice():
+                yield from self._other_end(node)
                 for bound in (node.lower, node.upper):
                     if bound is not None and not isinstance(bound, ast.Constant):
                         yield from self._replaced(bound, f"{self._text(bound)} + 1", "slice")
@@ -178,9 +201,34 @@ class _Edits:
             end = func.end_col_offset or 0
             size = len(name.encode())
             yield (func.end_lineno or 0, end - size, end, _NAMES[name], "function")
+        module = isinstance(func, ast.Attribute) and ast.unparse(func.value) in _MODULES
+        if name in _UNCHANGED and isinstance(func, ast.Attribute) and not module:
+            yield from self._replaced(node, self._text(func.value), "call")
+        elif name in _UNCHANGED and node.args:
+            yield from self._replaced(node, self._text(node.args[0]), "call")
+        elif name in _REDUCTIONS and isinstance(func, ast.Attribute) and not module and node.args:
+            for axis in node.args:
+                yield from self._replaced(axis, "", "axis")
         for keyword in node.keywords:
-            if keyword.arg not in (None, "strict") and keyword.lineno == keyword.end_lineno:
+            if keyword.arg not in (None, *_NO_BEHAVIOUR) and keyword.lineno == keyword.end_lineno:
                 yield self._without(keyword)
+
+    def _without_context(self, node: ast.With) -> Iterator[Edit]:
+        """A block without its context, where that has no name."""
+        (item, *others) = node.items
+        expression = item.context_expr
+        if not others and item.optional_vars is None and expression.end_lineno == node.lineno:
+            yield (node.lineno, node.col_offset, expression.end_col_offset or 0, "if True", "with")
+
+    def _other_end(self, node: ast.Slice) -> Iterator[Edit]:
+        """As many elements of the other end."""
+        lower, upper = node.lower, node.upper
+        if node.step is not None or (lower is None) == (upper is None):
+            return
+        (bound,) = (bound for bound in (lower, upper) if bound is not None)
+        negative = isinstance(bound, ast.UnaryOp) and isinstance(bound.op, ast.USub)
+        opposite = self._text(bound.operand) if negative else f"-({self._text(bound)})"
+        yield from self._replaced(node, f":{opposite}" if lower else f"{opposite}:", "slice")
 
     def _without(self, keyword: ast.keyword) -> Edit:
         """A call without one keyword argument and the comma that goes with it."""
@@ -268,8 +316,8 @@ def _skipped(node: ast.AST) -> bool:
         case ast.Call():
             name = ast.unparse(node.func).rpartition(".")[2].lower()
             return name in [word.lower() for word in _TYPING] or _reports(name)
-        case ast.keyword(arg="strict"):  # a guard: no data of a test may reach it
-            return True
+        case ast.keyword(arg=str(name)):
+            return name in _NO_BEHAVIOUR
         case ast.Subscript():
             return ast.unparse(node.value).rpartition(".")[2] in _TYPING
         case _:
@@ -287,6 +335,8 @@ def _removable(node: ast.stmt) -> bool:
             return not (isinstance(node, ast.Expr) and _skipped(node.value))
         case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             return True
+        case ast.Assign(targets=[ast.Name(id=name)]):  # x = changed(x)
+            return any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.value))
         case ast.Continue() | ast.Break():
             return True
         case _:

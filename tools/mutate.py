@@ -6,16 +6,15 @@
     python -m tools.mutate --report              # the summary of what has been run so far
 
 A mutant is one fault in one line (`tools/mutants.py` has the kinds). Mutants run in copies of the
-project under a temporary folder, never in the working tree, each against the tests of its module,
-the most specific first, until one fails:
+project under a temporary folder, never in the working tree, each against the tests that call its
+function, until one fails; outside functions, against those that call any of its class or file.
 
-1. doctests of the module itself,
-2. `tests/<package>/test_<module>.py`,
-3. tests in `tests/<package>` that import the module by name, then the rest of that folder,
-4. other tests that import the module, then the paths in `_MORE_TESTS` for its package.
-
-Before that, each of these test files runs once without a fault. One that fails is left out, with a
-warning; its time sets the time limit of the mutants (`--limit` overrides it).
+Before that, each test file runs once without a fault. This records the functions that each test
+calls, also in the processes that it starts (`tools/calls.py`), and its time. What fixtures call
+counts for all tests of the file. Tests that fail are left out, with a warning. A mutant runs
+`--budget` seconds of tests: those of its package first, and the quick ones. Times are of the
+processor, so a busy machine changes no result: a test times out when it takes `--limit` seconds
+more than without the fault, or does nothing for ten times as long.
 
 **Results** are lines of JSON in `build/mutants.jsonl`, appended as they come. A run that was
 stopped goes on where it was. A mutant runs again if its file changed, and one that survived also if
@@ -37,18 +36,19 @@ The exit code is 1 if a mutant survived that is not accepted.
 **Why not mutmut or cosmic-ray.** mutmut 3 mutates only the bodies of functions, not tables at
 module level, wraps each function (the library reads signatures), and runs the whole suite before it
 starts. cosmic-ray edits the working tree and has one test command for all mutants. Both run every
-mutant: here about 8,000, of ten seconds or more on two cores. This script samples, picks the tests,
+mutant: here about 35,000, of seconds each on two cores. This script samples, picks the tests,
 and forks each run from a process that has imported torch already.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import hashlib
 import json
 import os
 import queue
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -67,26 +67,19 @@ from typing import Any
 
 if __name__ == "__main__":  # as a script, to serve: `tools` is not on the path
     sys.path[0] = str(Path(__file__).resolve().parents[1])
+from tools import calls
 from tools.mutants import Mutant, mutants
 
-PACKAGES = ("rules", "methods", "evaluation", "studies", "audits", "corpus", "web")
-_MORE_TESTS = {
-    "rules": ("tests/methods", "tests/test_ledger.py", "tests/test_explain.py"),
-    "methods": ("tests/rules", "tests/tracing", "tests/test_ledger.py", "tests/test_explain.py"),
-    "evaluation": ("tests/studies", "tests/test_cli_evaluate.py", "tests/show"),
-    "studies": ("tests/evaluation", "tests/test_cli_evaluate.py"),
-    "corpus": ("tests/show/test_corpus.py",),
-}
 _PYTEST = (
-    "-x", "-q", "--tb=line", "-rfE", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist",
-    "-m", "not slow and not browser",
-    # plugins are imported before the fork, so their asserts stay as they are
-    "-W", "ignore::pytest.PytestAssertRewriteWarning",
+    "-q", "--tb=line", "-rfE", "--no-header", "-p", "no:cacheprovider", "-p", "no:xdist",
+    "-m", "not slow and not browser and not llm and not ray",
+    "--assert=plain",  # quicker to collect
 )  # fmt: skip
 _NOT_COPIED = shutil.ignore_patterns(
     ".*", "__pycache__", "build", "dist", "*.egg-info", "node_modules"
 )
 _NO_TESTS = 5  # pytest's exit code
+_LOCAL = re.compile(r"(\.<locals>)?\.?<(?!locals>).*")  # lambdas, comprehensions, modules
 
 
 @dataclass(frozen=True)
@@ -95,8 +88,6 @@ class Project:
 
     root: Path
     name: str = "wherefrom"
-    packages: Sequence[str] = PACKAGES
-    more_tests: dict[str, tuple[str, ...]] = field(default_factory=lambda: _MORE_TESTS)
     preload: Sequence[str] = (
         "torch", "hypothesis",
         *(f"transformers.models.{name}.modeling_{name}" for name in ("bert", "gpt2", "t5", "vit")),
@@ -104,8 +95,15 @@ class Project:
 
     def files(self) -> list[str]:
         """The source files to mutate, relative to the root."""
-        home = self.root / "src" / self.name
-        paths = [path for package in self.packages for path in (home / package).rglob("*.py")]
+        return self._found("src", "*.py")
+
+    def tests(self) -> list[str]:
+        """The test files, and the source files with doctests."""
+        tests = [test for test in self._found("tests", "test_*.py") if "tests/tools/" not in test]
+        return [*(path for path in self.files() if ">>> " in self.read(path)), *tests]
+
+    def _found(self, folder: str, pattern: str) -> list[str]:
+        paths = (self.root / folder).rglob(pattern)
         return sorted(path.relative_to(self.root).as_posix() for path in paths)
 
     def read(self, path: str) -> str:
@@ -116,50 +114,9 @@ class Project:
         """A hash of the content of some files."""
         total = hashlib.sha256()
         for path in paths:
-            total.update(path.encode() + (self.root / path).read_bytes())
+            if (self.root / path).is_file():
+                total.update(path.encode() + (self.root / path).read_bytes())
         return total.hexdigest()[:12]
-
-    def source_digest(self) -> str:
-        """A hash of all source files and what all tests share."""
-        sources = sorted((self.root / "src").rglob("*.py"))
-        shared = [p for p in sorted((self.root / "tests").rglob("*.py")) if not _is_test(p)]
-        return self.digest(p.relative_to(self.root).as_posix() for p in (*sources, *shared))
-
-    def tests_of(self, path: str) -> list[str]:
-        """The test files of a source file, the most specific first."""
-        parts = Path(path).with_suffix("").parts[1:]  # wherefrom, package, module
-        package, module = parts[1], parts[-1]
-        home = f"tests/{package}"
-        importing = [test for test, names in self._imports().items() if ".".join(parts) in names]
-        near = [test for test in importing if test.startswith(f"{home}/")]
-        doctests = [path] if ">>> " in self.read(path) else []
-        by_name = [test for test in self._under(home) if test.endswith(f"/test_{module}.py")]
-        more = [test for entry in self.more_tests.get(package, ()) for test in self._under(entry)]
-        return list(
-            dict.fromkeys([*doctests, *by_name, *near, *self._under(home), *importing, *more])
-        )
-
-    def _under(self, entry: str) -> list[str]:
-        path = self.root / entry
-        tests = [path] if path.is_file() else sorted(path.rglob("test_*.py"))
-        return [test.relative_to(self.root).as_posix() for test in tests]
-
-    def _imports(self) -> dict[str, set[str]]:
-        """For each test file, the modules that it imports from."""
-        imports = {}
-        for test in self._under("tests"):
-            names = set()
-            for node in ast.walk(ast.parse(self.read(test))):
-                if isinstance(node, ast.ImportFrom) and node.module:
-                    names |= {node.module, *(f"{node.module}.{n.name}" for n in node.names)}
-                elif isinstance(node, ast.Import):
-                    names |= {alias.name for alias in node.names}
-            imports[test] = names
-        return imports
-
-
-def _is_test(path: Path) -> bool:
-    return path.name.startswith("test_")
 
 
 def sample(project: Project, count: int, seed: int, only: Sequence[str] = ()) -> list[Mutant]:
@@ -233,6 +190,7 @@ class Server:
 
     def __init__(self, project: Project, folder: Path) -> None:
         shutil.copytree(project.root, folder, ignore=_NOT_COPIED)
+        shutil.copy(calls.__file__, folder / "src" / "sitecustomize.py")
         env = {
             **os.environ,
             "PYTHONPATH": str(folder / "src"),
@@ -253,14 +211,11 @@ class Server:
             start_new_session=True,  # Ctrl-C is for the process that counts the results
         )
 
-    def run(
-        self, tests: Sequence[str], limit: float, path: str = "", text: str = ""
-    ) -> dict[str, Any]:
-        """Runs tests, with another text for one of the files."""
+    def run(self, tests: Sequence[str], **request: Any) -> dict[str, Any]:
+        """Runs tests; see `serve` for what else a request may hold."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        request = {"tests": list(tests), "limit": limit, "path": path, "text": text}
-        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.write(json.dumps({"tests": list(tests), **request}) + "\n")
         self.process.stdin.flush()
         reply = self.process.stdout.readline()
         if not reply:
@@ -275,7 +230,11 @@ class Server:
 
 
 def serve(folder: Path, name: str, preload: Sequence[str]) -> None:
-    """Answers requests on standard input until it is closed."""
+    """Answers requests on standard input until it is closed.
+
+    A request has `tests`, files or ids; `limit`, the seconds for each; `path` and `text`, another
+    text for a file; `record`, whether to record what the tests call.
+    """
     for module in preload:
         if module and find_spec(module) is not None:
             __import__(module)
@@ -293,30 +252,32 @@ def serve(folder: Path, name: str, preload: Sequence[str]) -> None:
     signal.signal(signal.SIGTERM, end)
     for line in sys.stdin:
         request = json.loads(line)
-        path = folder / request["path"]
-        original = path.read_bytes() if request["path"] else b""
+        path = folder / request["path"] if "path" in request else None
+        original = path.read_bytes() if path else b""
         try:
-            if request["path"]:
+            if path:
                 path.write_text(request["text"], encoding="utf-8")
-            reply = _forked(folder, name, request["tests"], request["limit"], children)
+            reply = _forked(folder, name, request, children)
         finally:
-            if request["path"]:
+            if path:
                 path.write_bytes(original)
         replies.write(json.dumps(reply) + "\n")
         replies.flush()
 
 
 def _forked(
-    folder: Path, name: str, tests: list[str], limit: float, children: list[int]
+    folder: Path, name: str, request: dict[str, Any], children: list[int]
 ) -> dict[str, Any]:
-    output = folder / ".mutant_output"
-    started = time.perf_counter()
+    output, recorded = folder / ".mutant_output", folder / ".mutant_tests"
+    recorded.write_text("{}", encoding="utf-8")
+    output.write_bytes(b"")
     pid = os.fork()
     if pid == 0:
-        _child(folder, name, tests, output)
+        _child(folder, name, request, output)
     children.append(pid)
     status = None
-    while status is None and time.perf_counter() - started < limit:
+    # the limit of the processor does not end a test that waits for ever
+    while status is None and time.time() - output.stat().st_mtime < 10 * request["limit"]:
         done, code = os.waitpid(pid, os.WNOHANG)
         if done:
             status = os.waitstatus_to_exitcode(code)
@@ -327,12 +288,12 @@ def _forked(
     if status is None:
         os.waitpid(pid, 0)
     children.remove(pid)
-    text = output.read_text(encoding="utf-8", errors="replace") if output.exists() else ""
-    seconds = time.perf_counter() - started
-    return {"code": status, "seconds": round(seconds, 2), "output": text[-20000:]}
+    text = output.read_text(encoding="utf-8", errors="replace")
+    tests = json.loads(recorded.read_text(encoding="utf-8"))
+    return {"code": status, "output": text[-20000:], "tests": tests}
 
 
-def _child(folder: Path, name: str, tests: list[str], output: Path) -> None:
+def _child(folder: Path, name: str, request: dict[str, Any], output: Path) -> None:
     """Runs pytest in a process of its own; never returns."""
     code = 1
     try:
@@ -350,12 +311,75 @@ def _child(folder: Path, name: str, tests: list[str], output: Path) -> None:
         import pytest
 
         seed = ("--hypothesis-seed=0",) if "hypothesis" in sys.modules else ()
-        code = int(pytest.main([*_PYTEST, *seed, f"--rootdir={folder}", *tests]))
+        files = list(dict.fromkeys(test.partition("::")[0] for test in request["tests"]))
+        plugin = _Plugin(folder, request, output)
+        options = [*_PYTEST, *(() if request.get("record") else ("-x",)), *seed]
+        code = int(pytest.main([*options, f"--rootdir={folder}", *files], [plugin]))
         sys.stdout.flush()
     except BaseException as error:
         print(repr(error), flush=True)
     finally:
         os._exit(code)
+
+
+class _Plugin:
+    """Chooses the tests, limits their time, and records how long they take and what they call."""
+
+    def __init__(self, folder: Path, request: dict[str, Any], output: Path) -> None:
+        self.request, self.output, self.file = request, output, folder / ".mutant_tests"
+        self.names = folder / ".mutant_calls"
+        self.tests: dict[str, dict[str, Any]] = {}
+        self.fixtures: set[str] = set()
+        self.pytest_runtest_logstart("", None)
+        if request.get("record"):
+            self.names.write_bytes(b"")
+            source = folder.as_posix() + "/"
+            os.environ[calls.VARIABLE] = os.pathsep.join((source, str(self.names)))
+            calls.start()
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        ranks = {test: rank for rank, test in enumerate(self.request["tests"]) if "::" in test}
+        if ranks:
+            items[:] = sorted(
+                (item for item in items if item.nodeid in ranks), key=lambda i: ranks[i.nodeid]
+            )
+
+    def pytest_collection_finish(self) -> None:
+        if self.request.get("record"):
+            self._called()  # imports are no part of a test
+
+    def pytest_runtest_logstart(self, nodeid: str, location: object) -> None:
+        self.output.touch()
+        self.started = _processor_seconds()
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+        soft = int(time.process_time() + self.request["limit"]) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if not self.request.get("record"):
+            return
+        called = self._called()
+        test = self.tests.setdefault(report.nodeid, {"passed": True, "calls": set()})
+        test["passed"] &= report.outcome == "passed"
+        test["seconds"] = round(_processor_seconds() - self.started, 3)
+        (test["calls"] if report.when == "call" else self.fixtures).update(called)
+
+    def _called(self) -> set[str]:
+        """The functions called since the last time."""
+        called = set(self.names.read_text(encoding="utf-8").splitlines())
+        self.names.write_bytes(b"")
+        calls.start()
+        return called
+
+    def pytest_sessionfinish(self) -> None:
+        for test in self.tests.values():
+            test["calls"] = sorted({_LOCAL.sub("", name) for name in test["calls"] | self.fixtures})
+        self.file.write_text(json.dumps(self.tests), encoding="utf-8")
+
+
+def _processor_seconds() -> float:
+    """The time of this process and of those that it started and that have ended."""
+    return sum(os.times()[:4])
 
 
 # The run.
@@ -369,44 +393,106 @@ class Run:
     results: Results
     folder: Path  # for the copies
     workers: int = 2
-    limit: float | None = None
+    limit: float = 60
+    budget: float = 60
+    recorded: dict[str, tuple[float, set[str]]] = field(default_factory=dict)  # seconds, calls
     left_out: set[str] = field(default_factory=set)
-    ran: int = 0
 
     def all(self, drawn: Sequence[Mutant]) -> None:
         """Runs every mutant whose result is not known yet."""
-        tests = {path: self.project.tests_of(path) for path in {m.path for m in drawn}}
-        needed = [m for m in drawn if self._known(m, tests[m.path]) is None]
-        print(f"{len(drawn)} mutants, {len(needed)} to run", file=sys.stderr)
-        if not needed:
-            return
-        files = list(dict.fromkeys(test for m in needed for test in tests[m.path]))
         with self._servers() as servers:
-            self._baselines(servers, files)
-            self._parallel(servers, needed, lambda server, m: self._run(server, m, tests[m.path]))
+            self._record(servers)
+            tests = {mutant.id: self._tests_of(mutant) for mutant in drawn}
+            needed = [m for m in drawn if self._known(m, tests[m.id]) is None]
+            print(f"{len(drawn)} mutants, {len(needed)} to run", file=sys.stderr)
+            self._parallel(servers, needed, lambda server, m: self._run(server, m, tests[m.id]))
 
-    def _tests_digest(self, tests: Sequence[str]) -> str:
-        return self.project.digest(test for test in tests if not test.startswith("src/"))
+    def _record(self, servers: Sequence[Server]) -> None:
+        """Each test file once without a fault: what its tests call, and how long they take."""
 
-    def _known(self, mutant: Mutant, tests: Sequence[str]) -> dict[str, Any] | None:
+        def record(server: Server, path: str) -> str:
+            reply = server.run([path], limit=1800, record=True)
+            tests = reply["tests"]
+            called = {name for test in tests.values() for name in test["calls"]}
+            sources = sorted({name.partition(":")[0] for name in called})
+            source = self.project.digest([path, *sources])
+            self.results.add({"id": path, "source": source, "sources": sources, "seen": tests})
+            if not tests and reply["code"] != _NO_TESTS:
+                print(f"LEFT OUT: {path} gives no result:\n{reply['output']}", file=sys.stderr)
+            return f"{sum(t['seconds'] for t in tests.values()):6.1f} s  {path} without a fault"
+
+        files = self.project.tests()
+        self._parallel(servers, [path for path in files if not self._recorded(path)], record)
+        for path in files:
+            for test, seen in self.results.entries[path]["seen"].items():
+                if seen["passed"]:
+                    self.recorded[test] = (seen["seconds"], set(seen["calls"]))
+                else:
+                    self.left_out.add(test)
+        if not self.recorded:
+            raise SystemExit("no test passes without a fault: there is nothing to compare.")
+
+    def _recorded(self, path: str) -> bool:
+        entry = self.results.entries.get(path, {"sources": [], "source": ""})
+        return entry["source"] == self.project.digest([path, *entry["sources"]])
+
+    def _tests_of(self, mutant: Mutant) -> list[list[str]]:
+        """The tests that call a mutant's function, by file; first its package's, then quick ones.
+
+        Outside functions, or in one that no test calls: those that call any function around it.
+        """
+        folder = mutant.path.rpartition("/")[0] + "/"
+        for place in (f"{mutant.path}:{mutant.scope}", f"{mutant.path}:", folder):
+            tests = [test for test, (_, names) in self.recorded.items() if _calls(names, place)]
+            if tests:
+                break
+        parts = Path(mutant.path).parts
+        named = f"/test_{Path(mutant.path).stem}.py"
+
+        def rank(test: str) -> tuple[bool, float]:
+            file = test.partition("::")[0]
+            near = file == mutant.path or file.endswith(named) or file.split("/")[1] in parts[2:-1]
+            return not near, self.recorded[test][0]
+
+        total = 0.0
+        files: dict[str, list[str]] = {}
+        for test in sorted(tests, key=rank):
+            total += self.recorded[test][0]
+            if total > self.budget and files:
+                break
+            files.setdefault(test.partition("::")[0], []).append(test)
+        return sorted(files.values(), key=lambda file: (rank(file[0])[0], self._seconds(file)))
+
+    def _seconds(self, tests: Sequence[str]) -> float:
+        return sum(self.recorded[test][0] for test in tests)
+
+    def _known(self, mutant: Mutant, files: Sequence[Sequence[str]]) -> dict[str, Any] | None:
         source = self.project.digest([mutant.path])
-        return self.results.known(mutant.id, source, self._tests_digest(tests))
+        return self.results.known(mutant.id, source, self._tests_digest(files))
 
-    def _run(self, server: Server, mutant: Mutant, tests: Sequence[str]) -> str:
+    def _tests_digest(self, files: Sequence[Sequence[str]]) -> str:
+        return self.project.digest(tests[0].partition("::")[0] for tests in files)
+
+    def _run(self, server: Server, mutant: Mutant, files: Sequence[Sequence[str]]) -> str:
         source = self.project.read(mutant.path)
-        usable = [test for test in tests if test not in self.left_out]
-        limit = self.limit or 60 + 4 * sum(self._seconds(test) for test in usable)
-        reply: dict[str, Any] = {"code": _NO_TESTS, "seconds": 0.0, "output": ""}
-        if usable:
-            reply = server.run(usable, limit, mutant.path, mutant.applied(source))
+        text = mutant.applied(source)
+        started = time.perf_counter()
+        for part in (files[:4], files[4:]):
+            tests = [test for file in part for test in file]
+            if tests:
+                limit = self.limit + max(self.recorded[test][0] for test in tests)
+                reply = server.run(tests, limit=limit, path=mutant.path, text=text)
+                if reply["code"] != 0:
+                    break
         status = _status(reply["code"])
+        seconds = round(time.perf_counter() - started, 1)
         self.results.add(
             {
                 "id": mutant.id,
                 "source": self.project.digest([mutant.path]),
-                "tests": self._tests_digest(tests),
+                "tests": self._tests_digest(files),
                 "status": status,
-                "seconds": reply["seconds"],
+                "seconds": seconds,
                 "path": mutant.path,
                 "line": mutant.line,
                 "operator": mutant.operator,
@@ -415,42 +501,7 @@ class Run:
             }
         )
         place = f"{mutant.path.split('/', 2)[2]}:{mutant.line}"
-        return f"{status:9} {reply['seconds']:6.1f} s  {place}  {mutant.old!r} → {mutant.new!r}"
-
-    def _seconds(self, test: str) -> float:
-        return float(self.results.entries.get(f"baseline {test}", {}).get("seconds", 60))
-
-    def _baselines(self, servers: Sequence[Server], tests: Sequence[str]) -> None:
-        """Each test file once without a fault: whether it passes, and how long it takes."""
-        source = self.project.source_digest()
-        keys = {test: f"baseline {test}" for test in tests}
-        digests = {test: self.project.digest([test]) for test in tests}
-        needed = [t for t in tests if self.results.known(keys[t], source, digests[t]) is None]
-
-        def baseline(server: Server, test: str) -> str:
-            reply = server.run([test], 1800)
-            status = {0: "passed", _NO_TESTS: "empty"}.get(reply["code"], "failed")
-            self.results.add(
-                {
-                    "id": keys[test],
-                    "source": source,
-                    "tests": digests[test],
-                    "status": status,
-                    "seconds": reply["seconds"],
-                    "by": _failed_test(reply["output"]) if status == "failed" else None,
-                }
-            )
-            return f"{status:9} {reply['seconds']:6.1f} s  {test} without a fault"
-
-        self._parallel(servers, needed, baseline)
-        for test in tests:
-            entry = self.results.entries[keys[test]]
-            if entry["status"] != "passed":
-                self.left_out.add(test)
-            if entry["status"] == "failed":
-                print(f"LEFT OUT: {test} fails without a fault ({entry['by']})", file=sys.stderr)
-        if self.left_out.issuperset(tests):
-            raise SystemExit("no test file passes without a fault: there is nothing to compare.")
+        return f"{status:9} {seconds:6.1f} s  {place}  {mutant.old!r} → {mutant.new!r}"
 
     def _parallel(self, servers: Sequence[Server], jobs: Sequence[Any], act: Any) -> None:
         """Shares jobs among the servers and prints each result with the time left."""
@@ -480,7 +531,6 @@ class Run:
                 busy -= 1
                 continue
             done += 1
-            self.ran += 1
             left = (time.perf_counter() - started) / done * (len(jobs) - done)
             print(
                 f"[{done:4}/{len(jobs)}] {report}   {timedelta(seconds=round(left))} left",
@@ -502,14 +552,23 @@ class Run:
     def single(self, mutant: Mutant) -> str:
         """The output of one mutant's tests."""
         with self._servers() as (server, *_):
+            self._record([server])
             text = mutant.applied(self.project.read(mutant.path))
-            tests = self.project.tests_of(mutant.path)
-            return str(server.run(tests, self.limit or 1800, mutant.path, text)["output"])
+            tests = [test for file in self._tests_of(mutant) for test in file]
+            return str(server.run(tests, limit=self.limit, path=mutant.path, text=text)["output"])
+
+
+def _calls(names: set[str], place: str) -> bool:
+    """Whether a function is among those called, or one of a class, file or folder."""
+    if place.endswith((".", ":", "/")):
+        return any(name.startswith(place) for name in names)
+    return place in names
 
 
 def _status(code: int | None) -> str:
     """What an exit code of pytest says; of a source that cannot be imported it may be any."""
-    return {None: "timed out", 0: "survived", _NO_TESTS: "error"}.get(code, "killed")
+    known = {None: "timed out", -signal.SIGXCPU: "timed out", 0: "survived", _NO_TESTS: "error"}
+    return known.get(code, "killed")
 
 
 def _failed_test(output: str) -> str | None:
@@ -568,7 +627,8 @@ def main(arguments: Sequence[str] | None = None, project: Project | None = None)
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--only", nargs="*", default=[], help="packages or files in them")
     parser.add_argument("--workers", type=int, default=2, help="runs at the same time")
-    parser.add_argument("--limit", type=float, help="seconds for each mutant")
+    parser.add_argument("--limit", type=float, default=60, help="more seconds for a test")
+    parser.add_argument("--budget", type=float, default=60, help="seconds of tests for a mutant")
     parser.add_argument("--results", type=Path, default=Path("build/mutants.jsonl"))
     parser.add_argument("--accepted", type=Path, default=home / "tools/mutants_accepted.json")
     parser.add_argument("--report", action="store_true", help="print the summary, run nothing")
@@ -589,7 +649,7 @@ def main(arguments: Sequence[str] | None = None, project: Project | None = None)
 
 def _run(project: Project, options: argparse.Namespace, folder: Path) -> int:
     results = Results(options.results)
-    run = Run(project, results, folder, options.workers, options.limit)
+    run = Run(project, results, folder, options.workers, options.limit, options.budget)
     if options.id:
         run.workers = 1
         (mutant,) = [m for m in _every(project) if m.id.startswith(options.id)]
@@ -606,7 +666,7 @@ def _run(project: Project, options: argparse.Namespace, folder: Path) -> int:
             print("interrupted: run again to go on", file=sys.stderr)
     text, survivors = summary(drawn, results, accepted, {m.id for m in _every(project)})
     if run.left_out:
-        text += "\nTests left out, as they fail or are empty without a fault:\n  "
+        text += "\nTests left out, as they fail or are skipped without a fault:\n  "
         text += "\n  ".join(sorted(run.left_out)) + "\n"
     options.results.parent.mkdir(parents=True, exist_ok=True)
     options.results.with_suffix(".txt").write_text(text, encoding="utf-8")

@@ -339,7 +339,7 @@ def nearest(wanted: str, known: Iterable[str]) -> str:
     """
     names = [str(name) for name in known]
     folded = {name.lower(): name for name in names}
-    close = [folded[hit] for hit in get_close_matches(wanted.lower(), folded, n=3, cutoff=0.6)]
+    close = [folded[hit] for hit in get_close_matches(wanted.lower(), folded)]
     listed = close + [name for name in names if name not in close]
     shown = ", ".join(listed[:12]) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")
     return f'did you mean "{close[0]}"? There are: {shown}' if close else f"there are: {shown}"

@@ -109,6 +109,14 @@ def test_a_span_is_the_sum_of_its_rows():
             exactly(value, sum(r.lines.get(key, 0.0) for r in rows[first:last]))
 
 
+def test_units_of_an_answer_are_where_their_texts_are():
+    tokens = AnswerTokens((5, 6, 7), (" it", "", " is."))
+    text = "who?" + tokens.text
+    units = tokens.units(4)
+    assert [text[unit.start : unit.end] for unit in units] == [" it", "", " is."]
+    assert [(unit.start, unit.end) for unit in units] == [(4, 7), (7, 7), (7, 11)]
+
+
 def test_a_padded_batch_of_spans_is_its_samples_one_by_one():
     from wherefrom.core.target import SpanTarget
     from wherefrom.methods import method

@@ -114,8 +114,17 @@ def test_the_terminal_names_sentences_passages_and_the_ledger(answer, model, byt
     for expected in ("it is Paris.", "Love!", "passage 1", "passage 2", "share", "prompt", "root",
                      "residual"):  # fmt: skip
         assert expected in text
+    assert not re.search("^ *share .* word$", text, re.MULTILINE)
     assert terminal(answer, color=True, width=120) != text
     assert str(answer) == str(terminal(answer))
+
+
+def test_the_terminal_names_the_words_of_a_prompt_without_passages(model, bytepairs):
+    answer = Explainer(model, bytepairs).answer("who is it?", " Paris is it.")
+    lines = [line.split() for line in terminal(answer, color=False, width=120).splitlines()]
+    start = lines.index(["share", "relevance", "word"]) + 1
+    words = [source.text for source in answer.sources("word")]
+    assert [line[-1] for line in lines[start : start + len(words)]] == words
 
 
 def test_json_holds_the_answer_and_its_explanation(answer, tmp_path):

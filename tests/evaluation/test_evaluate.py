@@ -117,6 +117,9 @@ def test_two_settings_of_one_method_stand_side_by_side(explainer, tmp_path):
     assert resumed.values == result.values
     pictures = result.plots(tmp_path)
     page = render_evaluation(result, pictures)
+    for path in pictures:  # a caption, not the name of the file
+        assert "<figcaption" in page
+        assert f">{path.stem}</figcaption>" not in page
     for metric in filter(result.meaning, result.metrics):
         assert f"{result.title(metric)}: {prose(result.meaning(metric))}" in page
     for label in labels:

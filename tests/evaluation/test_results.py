@@ -291,12 +291,22 @@ class Backslashed(Length):
     name = "a\\b"
 
 
+class Unnamed(Length):
+    name = ""
+
+
+class Numbered(Length):
+    name = 5
+
+
 @pytest.mark.parametrize(
     ("metrics", "words"),
     [
         ([Nameless()], "needs a name"),
         ([Slashed()], "valid in a file name"),
         ([Backslashed()], "valid in a file name"),
+        ([Unnamed()], "needs a name .* got ''"),
+        ([Numbered()], "needs a name .* got 5"),
         ([Sideways()], 'must be "higher", "lower" or ""'),
         ([Length(), Length()], "two metrics have the same name: length"),
         ([], "no metric was selected"),

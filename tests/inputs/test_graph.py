@@ -1,5 +1,6 @@
 """Graphs from molecules, images, networkx, PyTorch Geometric and plain arrays."""
 
+import re
 import sys
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from tests.helpers import exactly
 from tests.oracles.graphormer import shortest_paths
 from wherefrom.errors import InputError, MissingExtra, TooLong
 from wherefrom.inputs.graph import UNREACHABLE, Graph, batch, of_regions
+from wherefrom.inputs.graph_reader import _outline
 from wherefrom.inputs.molecule import ATOM_FEATURES, BOND_FEATURES, scaffold
 
 MOLECULES = {
@@ -53,6 +55,28 @@ def test_atoms_are_told_apart_by_what_they_are():
     soap = Graph.from_smiles("CC(=O)[O-].[Na+]")
     assert "negative" in features(soap, 3)
     assert {"positive", "another element"} <= features(soap, 4)
+
+
+@pytest.mark.parametrize("size", [3, 4, 5, 6, 7, 8])
+def test_an_atom_is_in_a_ring_of_its_size_alone(size):
+    rings = {f for f in features(Graph.from_smiles(f"C1{'C' * (size - 2)}C1"), 0) if "ring" in f}
+    assert rings == {"in a ring", *([f"in a ring of {size}"] if size < 8 else [])}
+
+
+@pytest.mark.parametrize(
+    ("smiles", "name"),
+    [
+        ("C", "4 hydrogens or more"),
+        ("CC", "3 hydrogens"),
+        ("CCC", "3 hydrogens"),
+        ("O", "2 hydrogens"),
+        ("F", "1 hydrogens"),
+        ("[Na+]", "0 hydrogens"),
+    ],
+)
+def test_an_atom_has_its_number_of_hydrogens_alone(smiles, name):
+    found = features(Graph.from_smiles(smiles), 0)
+    assert {feature for feature in found if "hydrogens" in feature} == {name}
 
 
 def test_mirror_images_differ_and_so_do_cis_and_trans():
@@ -190,6 +214,15 @@ def test_superpixels_are_about_as_many_as_asked_for_and_cover_the_image():
     # the centre of one region, told from the pixels themselves
     centre = np.argwhere(graph.regions == 7).mean(0) + 0.5
     exactly(graph.x[7, [2, 1]] * 28, centre, tol=1e-5)
+
+
+def test_the_outline_of_a_region_has_its_pixels_and_no_others():
+    regions = np.array([[0, 1, 0, 2], [0, 1, 1, 2], [0, 0, 0, 2]])
+    for region in range(3):
+        drawn_pixels = np.zeros_like(regions)
+        for x, y, width in re.findall(r"M(\d+) (\d+)h(\d+)v1h-\d+z", _outline(regions == region)):
+            drawn_pixels[int(y), int(x) : int(x) + int(width)] += 1
+        assert np.array_equal(drawn_pixels, regions == region)
 
 
 def test_bytes_are_numbers_up_to_one():

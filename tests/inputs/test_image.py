@@ -155,6 +155,7 @@ BAD = {
     "one axis": (torch.zeros(5), InputError, r"shape \(5,\)"),
     "five axes": (torch.zeros(1, 1, 3, 4, 4), InputError, r"shape \(1, 1, 3, 4, 4\)"),
     "nothing": (torch.zeros(3, 0, 4), InputError, r"shape \(3, 0, 4\)"),
+    "nothing in numpy": (np.zeros((0, 32)), InputError, r"got shape \(0, 32\)"),
     "no sample": (torch.zeros(0, 3, 32, 32), InputError, "nothing to explain"),
     "four channels": (torch.zeros(4, 32, 32), InputError, r"not take an image .*\(4, 32, 32\)"),
     "wrong size": (torch.zeros(3, 40, 32), InputError, r"not take an image .*\(3, 40, 32\)"),

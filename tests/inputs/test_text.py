@@ -153,13 +153,18 @@ class MaxPooled(Unmasked):
 def test_padding_that_one_text_does_not_show_is_found_all_the_same(wordpiece):
     model = MaxPooled()
     explainer = Explainer(model, wordpiece)
-    with torch.no_grad():  # the padding, token 0, wins only where a text has no large value
-        model.table.weight[0] = 0.5
-        model.table.weight[wordpiece("good")["input_ids"]] = 1.0
+    with torch.no_grad():  # the padding, token 0, changes texts without "good" and "great"
+        _, good, great, _ = wordpiece.encode("good great")
+        for row, value in {0: 5, good: 10, great: 20}.items():
+            model.table.weight[row] = value
     texts = ["good", "the film was great", "bad film", "dull", "the dull film was great fun"]
+    reader = explainer._reader("")
+    items = reader.read_all(texts)
+    lengths = [{len(items[i].ids) for i in chunk} for chunk in reader.chunks(items, 16)]
+    assert [len(some) for some in lengths] == [1] * len(lengths)
     for text, together in zip(texts, explainer(texts, target=0), strict=True):
         exactly(together.output, explainer(text, target=0).output)
-    assert not explainer._reader("").pads
+    assert not reader.pads
 
 
 class LastToken(Unmasked):

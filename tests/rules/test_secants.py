@@ -107,10 +107,11 @@ def test_splits_go_by_every_second_unit_and_the_other_way_round(rng):
                 moved = (end != start).any(-1)
                 parts = contributions(model, end, start).parts[:, 1]
                 expected += torch.where(moved, parts, 0.0) / 2
-        at_root, whole = model(root)[0, 1], model(x)[0, 1]
+        at_root, whole = model(root)[0, 1], model(x)[0]
     exactly(result.values[0], expected)
+    exactly(result.logits[0], whole)
     exactly(result.lines["reference", "reference"][0], at_root)
-    exactly(sum(result.lines.values())[0], whole)
+    exactly(sum(result.lines.values())[0], whole[1])
 
 
 def test_fused_attention_over_many_keys_is_the_same(rng, monkeypatch):

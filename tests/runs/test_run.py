@@ -75,8 +75,10 @@ def test_a_row_is_the_explanation_of_its_text(explainer, tmp_path):
         assert row["label"] == "1"
 
 
-@pytest.mark.parametrize("missing", [None, float("nan"), np.float64("nan")])
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float64("nan"), "pandas.NA"])
 def test_a_missing_value_of_a_table_library_is_none_again(explainer, missing):
+    if missing == "pandas.NA":
+        missing = pytest.importorskip("pandas").NA
     row = explained_row("0", None, explainer(TEXTS[0]))
     row |= {"probability": missing, "against": missing, "against_index": missing}
     row |= {"target_index": np.float64(row["target_index"])}

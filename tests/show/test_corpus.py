@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from tests.corpus import planted
 from wherefrom.corpus import Lexicon, bias, explain_corpus, overview
+from wherefrom.corpus.statistics import GroupComparison
 from wherefrom.errors import InputError
 from wherefrom.inputs.table import Rows
 from wherefrom.show.corpus import is_function_word, render_bias, render_overview
@@ -81,6 +83,23 @@ def test_the_verdict_and_its_limits_are_on_the_page(study):
     page = render_bias(study)
     assert "No significant difference" in page or "The groups differ" in page
     assert "and its limits" in page
+
+
+@pytest.mark.parametrize(
+    ("difference", "p", "names", "says"),
+    [
+        (0.5, 0.01, (9, 9), "The groups differ:</b> a names score higher than b names"),
+        (-0.5, 0.01, (9, 9), "The groups differ:</b> a names score lower than b names"),
+        (0.5, 0.2, (9, 9), "No significant difference</b> between a and b names"),
+        (0.5, 0.01, (2, 2), "Too few names</b> to compare a and b names"),
+    ],
+)
+def test_the_verdict_follows_from_the_comparison(study, difference, p, names, says):
+    low, high = sorted((difference / 2, 2 * difference))
+    pair = GroupComparison("a", "b", difference, low, high, p, p, 0.5, names)
+    page = render_bias(replace(study, comparisons=(pair,)))
+    (verdict,) = re.findall("<h1>(<b>.*?)</h1>", page)
+    assert says in verdict
 
 
 def test_an_overview_has_a_table_for_each_view(corpus):

@@ -94,6 +94,21 @@ def test_marks_keep_every_blank_and_scale_by_the_strongest_word(explanation):
     assert pieces[0].special
 
 
+@pytest.mark.parametrize(
+    ("scores", "strengths"),
+    [
+        ([-8, 2, 1, 0, -1], [-1, 1, 0.5, 0, -0.5]),  # the largest score is that of [CLS]
+        ([8, 0, 0, 0, 0], [1, 0, 0, 0, 0]),
+        ([0, 0, 0, 0, 0], [0, 0, 0, 0, 0]),
+    ],
+)
+def test_special_tokens_do_not_set_the_scale_unless_they_alone_have_scores(
+    explanation, scores, strengths
+):
+    scored = replace(explanation, scores=np.float32(scores), parts={})
+    assert [mark.strength for mark in marks(scored)] == strengths
+
+
 def test_a_newline_is_shown_as_a_sign(bert, wordpiece):
     newline = Explainer(bert, wordpiece)("good\nfilm")
     assert "good" in terminal.render(newline, color=False)

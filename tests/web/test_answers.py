@@ -274,6 +274,11 @@ def test_attention_is_the_map_of_a_layer_and_a_head(client, sentiment):
     assert np.array(mean["weights"]) == pytest.approx(maps[2][0].mean(0).numpy(), abs=1e-5)
     assert (head["layers"], head["heads"]) == (len(maps), maps[0].shape[1])
     assert head["queries"][0] == "[CLS]"
+    heads = maps[2].shape[1]
+    last = client.post("/api/attention", json=body(layer=3, head=heads)).json()
+    assert np.array(last["weights"]) == pytest.approx(maps[2][0, -1].numpy(), abs=1e-5)
+    beyond = client.post("/api/attention", json=body(layer=3, head=heads + 1))
+    error_kind(beyond, 422, "head must be an integer")
     error_kind(client.post("/api/attention", json=body(layer=99)), 422, "layer must be an integer")
 
 
@@ -431,6 +436,7 @@ def test_an_image_is_explained_and_its_patches_removed(client, digits):
     explanation = client.post("/api/explain", json=request).json()["explanation"]
     assert explanation == json.loads(digits(image).to_json())
     assert Explanation.from_dict(explanation).scene["kind"] == "image"
+    assert client.post("/api/predict", json=request).json()["scene"] == explanation["scene"]
     erased = client.post("/api/erase", json={**request, "removed": [20, 21, 22]}).json()
     assert erased["output"] != erased["output_before"]
     curve = client.post("/api/curve", json={**request, "curve": "activation"}).json()

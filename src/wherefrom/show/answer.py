@@ -103,7 +103,7 @@ def terminal(
         console.print(_citation(answer, citation))
     if citations:
         console.print(Text(_SHARE, style="dim"))
-    if not citations:
+    else:
         console.print(_sources(answer.sources("word", multi_hop=multi_hop)[:5], "word"))
     if answer.images:
         whole = [s for s in answer.sources(multi_hop=multi_hop) if s.name.startswith("image ")]

@@ -74,7 +74,7 @@ def heatmap(explanation: Explanation, smooth: bool = True, bare: bool = False) -
     width, height = float(scene["width"]), float(scene["height"])
     label = "input" if bare else f"heatmap by {explanation.method_label}"
     form = "svg+xml" if kind == "molecule" else "png"
-    data = escape(str(scene["svg" if kind == "molecule" else "png"]), quote=True)
+    data = escape(str(scene["svg" if kind == "molecule" else "png"]))
     tone = ' class="under"' if kind != "molecule" and not bare else ""
     picture = (
         f'<image href="data:image/{form};base64,{data}" width="{width:g}" height="{height:g}" '
