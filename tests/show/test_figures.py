@@ -392,7 +392,7 @@ def test_figures_are_drawn_on_axes_of_the_caller():
     assert "film" in [text.get_text() for text in left.texts]
     assert len(right.images) == 2
     for wrong in ({"path": "a.png"}, {"figsize": (3, 3)}, {"dpi": 300}):
-        with pytest.raises(InputError, match="ax= draws on your axes"):
+        with pytest.raises(InputError, match="do not apply to axes of yours"):
             sentence().plot(ax=left, **wrong)
     rows = Comparison([explained(label="cat"), explained(label="cat", method="gae")])
     with pytest.raises(InputError, match="several panels"):

@@ -44,7 +44,9 @@ class Interventions:
         if missing:
             raise InputError(
                 f"{runner.name} has no {', '.join(missing)} in this pass: it has {observer.layers} "
-                "blocks. explainer.inside(input) shows their heads and neurons."
+                "blocks.",
+                "explainer.inside(input) shows their heads and neurons.",
+                command="wherefrom inside shows their heads and neurons.",
             )
         return logits
 

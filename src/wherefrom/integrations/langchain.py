@@ -34,6 +34,7 @@ def citing(
             raise InputError(
                 f"the chain's output has no {missing[0]!r}; it has: {', '.join(output)}.",
                 "Name its keys: citing(explainer, question=…, documents=…, answer=…).",
+                command="",
             )
         context = output[documents]
         passages = [Passage(d.page_content, str(d.metadata.get("title", ""))) for d in context]

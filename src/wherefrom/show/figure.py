@@ -203,7 +203,9 @@ def _names_drawing(study: Any, label: str, min_texts: int = LEAST_TEXTS, most: i
     names = [entity for entity in study.entities if len(entity.texts) >= min_texts]
     if not names:
         raise InputError(
-            f"no name occurs in {counted(min_texts, 'text')} or more: pass min_texts=."
+            f"no name occurs in {counted(min_texts, 'text')} or more.",
+            "Pass a lower min_texts=.",
+            command="",
         )
     groups = [group.name for group in study.groups]
     rows = [
@@ -226,7 +228,9 @@ def _words_drawing(view: Any, function_words: bool = False, most: int = 15) -> D
     words.sort(key=lambda word: -word.mean)
     if not words:
         raise InputError(
-            "there is no word to show: pass function_words=True, or a lower min_count."
+            "there is no word to show.",
+            "Pass function_words=True, or a lower min_count.",
+            command="Use a lower --min-count.",
         )
     rows = [
         (word.word, word.mean, None, TINTS["for" if word.mean > 0 else "against"])

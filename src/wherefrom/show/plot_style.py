@@ -75,10 +75,14 @@ def plot(
     if ax is not None:
         if path is not None or figsize is not None or dpi is not None:
             raise InputError(
-                "ax= draws on your axes: path, figsize and dpi are those of its figure."
+                "path, figsize and dpi do not apply to axes of yours.",
+                "Leave them out, or leave out ax=.",
+                command="",
             )
         if drawing.on_axes is None:
-            raise InputError(f'plot("{kind}") has several panels: leave out ax=.')
+            raise InputError(
+                f'the figure "{kind}" has several panels.', "Leave out ax=.", command=""
+            )
         with import_matplotlib().rc_context(_RC):
             drawing.on_axes(ax)
         return ax
