@@ -160,7 +160,7 @@ class LedgerRecorder(Observer):
     detached: list[GradientBreak] = field(default_factory=list)  # input-dependent constants
     precisions: set[torch.dtype] = field(default_factory=set)  # of tensors that depend on the input
     leaves: list[tuple[Tensor, str]] = field(default_factory=list)  # leaf results and where
-    moment: int = 0  # of the pass, counted by an observer
+    moment: int = 0  # of the pass, counted from 1 by an observer, if there is one
     by_moment: dict[int, Tensor] = field(default_factory=dict)  # totals (B,) of its constants
 
     def on_constant(
@@ -293,7 +293,8 @@ class LedgerRecorder(Observer):
             kind = "position"
         total = by_row.sum(1)
         self._add(where, kind, total, by_row[:, ahead:] if placed else None)
-        self.by_moment[moment] = self.by_moment.get(moment, 0) + total
+        if moment:
+            self.by_moment[moment] = self.by_moment.get(moment, 0) + total
 
     def _add(self, where: str, kind: str, total: Tensor, places: Tensor | None) -> None:
         entry = self.entries.setdefault((where, kind), LedgerEntry(torch.zeros_like(total)))
