@@ -326,7 +326,7 @@ def test_a_number_type_changes_the_weights(run):
 
 
 def test_commands_take_what_they_share_from_modules_that_are_no_commands():
-    shared = {"options", "output", "reading"}
+    shared = {"options", "output", "prompts", "reading"}
     folder = Path(cli.__file__).parent
     for path in sorted({*folder.glob("*.py")} - {folder / "__init__.py"}):
         used = set(re.findall(r"wherefrom\.cli\.(\w+)", path.read_text("utf-8")))
@@ -340,8 +340,8 @@ def test_an_option_says_the_same_in_all_commands():
             helps[option.name].add((*option.opts, *option.secondary_opts, option.help))
     differ = {name for name, texts in helps.items() if len(texts) > 1}
     # what these mean depends on the command
-    own = {"data", "texts", "out", "model", "methods", "target", "against", "every"}
-    assert differ == own | {"settings", "seed"}
+    own = {"data", "texts", "out", "model", "method", "methods", "target", "against", "every"}
+    assert differ == own | {"settings", "seed", "through"}
 
 
 def test_shapley_values_have_a_budget_and_a_seed(run):

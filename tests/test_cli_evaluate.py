@@ -135,7 +135,7 @@ def test_unusable_rows_are_named_and_the_rest_is_run(run, tmp_path):
     assert "4 samples" in done.stdout
     assert "left out: sample 4 “[SEP]”: the input has only special tokens." in done.stdout
     table = (tmp_path / "out" / "rejected.csv").read_text(encoding="utf-8").splitlines()
-    assert [line.split(",")[0] for line in table] == ["sample", "4", "5"]
+    assert [line.split(",")[0] for line in table] == ["sample", "row 4", "row 7", "4", "5"]
     assert (tmp_path / "out" / "report.html").exists()
     for reason in ("empty text (1)", "no label (1)", "only special tokens (1)", "too long (1)"):
         assert reason in done.stdout

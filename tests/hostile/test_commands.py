@@ -55,7 +55,7 @@ def run(files, monkeypatch):
     """Runs a command in this process; the model is read once, and nothing is plotted."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr("wherefrom.loading.load", cached_load)
-    monkeypatch.setattr(Evaluation, "plot", lambda self, path: [])
+    monkeypatch.setattr(Evaluation, "plots", lambda self, folder, suffix=".png": [])
 
     def call(*args, stdin=None):
         return CliRunner().invoke(app, [*map(str, args)], input=stdin)

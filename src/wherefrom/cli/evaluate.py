@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from wherefrom.cli.answer import is_lines, read_lines
 from wherefrom.cli.options import (
     Address,
     Device,
@@ -35,6 +34,7 @@ from wherefrom.cli.output import (
     say,
     say_styled,
 )
+from wherefrom.cli.prompts import is_lines, read_lines
 from wherefrom.cli.reading import check_molecules, listed, load, read_texts
 from wherefrom.errors import InputError, MissingExtra
 from wherefrom.storage.writing import write_text

@@ -242,7 +242,7 @@ def methods() -> None:
 
 
 def models() -> None:
-    """List the embedded models, and how to install the language models."""
+    """List the embedded models, and how to get the others."""
     from rich.console import Console
     from rich.table import Table
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as json_format
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -15,6 +14,7 @@ from wherefrom.cli.options import (
     Html,
     Json,
     Model,
+    Plot,
     Position,
     Settings,
     TargetOption,
@@ -44,7 +44,7 @@ def inside(
     ] = None,
     json: Json = None,
     html: Html = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a figure: .png, .svg or .pdf.")] = None,
+    plot: Plot = None,
     kind: Annotated[
         Literal["layers", "heads", "flow"], typer.Option(help="The figure of --plot.")
     ] = "layers",

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from torch import Tensor, nn
 
+from wherefrom.core.torch_internals import view_base
 from wherefrom.tracing.catalogue import Kind, TorchCall, tensors_in
 from wherefrom.tracing.observers import Observer
 from wherefrom.tracing.observers.checkpointing import repeated_blocks
@@ -160,7 +161,7 @@ def _heads(call: TorchCall, out: Tensor, batch: int) -> int | None:
 def _expert(call: TorchCall) -> int | None:
     """The number of the expert whose matrix is a slice of one tensor with all experts'."""
     weight = call.get("weight")
-    base = None if weight is None else weight._base
+    base = view_base(weight) if isinstance(weight, Tensor) else None
     if base is None or base.ndim != 3 or len(base) < 2 or weight.ndim != 2:
         return None
     return int((weight.storage_offset() - base.storage_offset()) // base.stride(0))

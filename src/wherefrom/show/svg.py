@@ -196,7 +196,7 @@ def label_places(
                     x + cos(angle) * (half[0] + away * radius / 2),
                     y + sin(angle) * (half[1] + away * radius / 2),
                 )
-                free = min(_gap(place, half, *box) for box in taken)
+                free = min((_gap(place, half, *box) for box in taken), default=radius)
                 tries.append((min(free, 0.25 * radius) - 0.1 * away * radius, place))
         places[i] = max(tries)[1]
         taken.append((places[i], half))
