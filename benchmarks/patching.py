@@ -1,6 +1,6 @@
 """How well do estimates of patching agree with real patching?
 
-    python -m benchmarks.patching --model smollm2 --prompts 51 --out docs/data/patching.json
+    python -m benchmarks.patching --model smollm2 --prompts 51 --summary docs/data/patching.json
 
 Prompts of three templates name two people; the model must complete the one who is not the giver
 (indirect objects). The corrupted prompt has the other giver. For a sample of components (residual
@@ -40,6 +40,7 @@ TEMPLATES = (
     "After {a} and {b} met at the park, {giver} handed a book to",
 )
 STEPS = 5  # of integrated gradients
+RAW = Path("build/patching.json")
 
 
 def prompts(explainer: wherefrom.Explainer, count: int) -> list[tuple[str, str, str, str]]:
@@ -151,20 +152,29 @@ def main(
     model: Annotated[str, typer.Option(help="A language model.")] = "smollm2",
     count: Annotated[int, typer.Option("--prompts", help="How many prompts.")] = 51,
     samples: Annotated[int, typer.Option(help="Components of each kind and prompt.")] = 16,
-    out: Annotated[Path | None, typer.Option(help="Results; a run resumes.")] = None,
+    out: Annotated[Path, typer.Option(help="Results by prompt; a run resumes.")] = RAW,
+    summarised: Annotated[
+        Path | None, typer.Option("--summary", help="Write the agreement here.")
+    ] = None,
 ) -> None:
     """Prints the agreement of each rule with real patching."""
     warnings.simplefilter("ignore")
     explainer = wherefrom.load(model)
-    known = json.loads(out.read_text("utf-8")) if out is not None and out.exists() else {}
+    known = json.loads(out.read_text("utf-8")) if out.exists() else {}
     done: dict[str, list[Any]] = known.get(model, {}).get("prompts", {})
     for prompt in prompts(explainer, count):
         if prompt[0] not in done:
             done[prompt[0]] = measure(explainer, prompt, samples)
             rows = [row for part in done.values() for row in part]
             known[model] = {"summary": summary(rows), "prompts": done}
-            if out is not None:
-                out.write_text(json.dumps(known, indent=0), encoding="utf-8")
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(known), encoding="utf-8")
+    if summarised is not None:
+        figures = {
+            name: {"prompts": len(found["prompts"]), "rules": found["summary"]}
+            for name, found in known.items()
+        }
+        summarised.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     for name, kinds in known[model]["summary"].items():
         cells = ", ".join(
             f"{kind} {v['r']:.3f} ({v['low']:.3f} to {v['high']:.3f}), slope {v['slope']:.2f}"

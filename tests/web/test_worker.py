@@ -56,12 +56,28 @@ def test_a_full_queue_is_an_error_unless_the_caller_waits_for_room(worker):
     assert asyncio.run(fill()) == [True, 0, 1, "late"]
 
 
+def hooks_of(job):
+    """The global hooks that stop this job; jobs left by other tests may have hooks too."""
+    hooks = list(torch.nn.modules.module._global_forward_pre_hooks.values())
+    cells = [cell for hook in hooks for cell in getattr(hook, "__closure__", None) or ()]
+    return [cell for cell in cells if cell.cell_contents is job]
+
+
 def test_a_job_that_runs_too_long_stops_and_leaves_no_hook():
     worker, model = Worker(seconds=0.05, queued_jobs=2, grace=60), Slow()
-    before = set(torch.nn.modules.module._global_forward_pre_hooks)  # of jobs left by other tests
+    submitted, seen = threading.Event(), []
+
+    def run():
+        submitted.wait(60)
+        seen.append(len(hooks_of(job)))
+        return model(torch.zeros(1))
+
+    job = worker.submit(run)
+    submitted.set()
     with pytest.raises(Stopped, match="took too long"):
-        asyncio.run(worker.run(lambda: model(torch.zeros(1))))
-    assert set(torch.nn.modules.module._global_forward_pre_hooks) <= before
+        job.future.result(60)
+    assert seen == [1]
+    assert hooks_of(job) == []
     assert asyncio.run(worker.run(lambda: 5)) == 5
     worker.close()
 
