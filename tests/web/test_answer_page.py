@@ -25,7 +25,7 @@ PICTURES = os.environ.get("WHEREFROM_PICTURES")  # a folder for screenshots
 def answer(bytepairs):
     model = tiny("llama", "write", vocab_size=len(bytepairs), max_position_embeddings=512)
     passages = ["the movie is lovely.", "Paris <b>is</b> the movie."]
-    return Explainer(model, bytepairs).answer(Prompt("who is it?", passages), " it is Paris. love!")
+    return Explainer(model, bytepairs).answer(Prompt("who is it?", passages), " it is Paris. Love!")
 
 
 @pytest.fixture
@@ -113,8 +113,8 @@ def test_a_sentence_and_the_legend_come_first(whole, answer):
     assert f"By {label} on {answer.model}." in blocks[1].text
     assert f"summed over the chosen tokens, {output:+.3f}".replace("-", "−") in blocks[1].text
     page.find_elements(By.CSS_SELECTOR, "#choices button")[2].click()
-    assert "“love!”" in page.find_element(By.ID, "sentence").text
-    best = max(answer.sources("word", "love!"), key=lambda source: source.relevance)
+    assert "“Love!”" in page.find_element(By.ID, "sentence").text
+    best = max(answer.sources("word", "Love!"), key=lambda source: source.relevance)
     assert best.text.strip() == page.find_element(By.CSS_SELECTOR, "#sentence em").text
 
 
@@ -133,19 +133,19 @@ def test_a_click_takes_a_word_and_a_sweep_several(page, answer):
     assert chosen(page).strip() == "Paris"
     assert total(page) == pytest.approx(answer.of("Paris").output, abs=0.006)
     assert shares(page) == pytest.approx(expected_shares(answer, "Paris"), abs=1)
-    love = answer.span("love")
+    love = answer.span("Love")
     sweep = ActionChains(page).move_to_element(spans[paris.first]).click_and_hold()
     sweep.move_to_element(spans[love.last - 1]).release().perform()
-    assert chosen(page).strip() == "Paris. love"
+    assert chosen(page).strip() == "Paris. Love"
     part = slice(paris.first, love.last)
     assert total(page) == pytest.approx(answer.of(part).output, abs=0.006)
 
 
 def test_keys_and_sentences(page):
     buttons = page.find_elements(By.CSS_SELECTOR, "#choices button")
-    assert [button.text for button in buttons] == ["whole answer", "it is Paris.", "love!"]
+    assert [button.text for button in buttons] == ["whole answer", "it is Paris.", "Love!"]
     buttons[2].click()
-    assert chosen(page).strip() == "love!"
+    assert chosen(page).strip() == "Love!"
     assert buttons[2].get_attribute("aria-pressed") == "true"
     page.find_element(By.ID, "answer").send_keys(Keys.ARROW_LEFT)
     assert chosen(page).strip() == "."
@@ -163,10 +163,10 @@ def test_hops_are_steps(page, answer):
             step.click()
             assert step.get_attribute("aria-pressed") == "true"
             how = {"multi_hop": True} if step is steps[-1] else {"hops": number}
-            assert total(page) == pytest.approx(answer.of("love!").output, abs=0.006)
-            assert shares(page) == pytest.approx(expected_shares(answer, "love!", **how), abs=1)
+            assert total(page) == pytest.approx(answer.of("Love!").output, abs=0.006)
+            assert shares(page) == pytest.approx(expected_shares(answer, "Love!", **how), abs=1)
             line = ledger(page).get("earlier answer", 0.0)
-            assert line == pytest.approx(answer.of("love!", **how).ledger.of("answer"), abs=0.006)
+            assert line == pytest.approx(answer.of("Love!", **how).ledger.of("answer"), abs=0.006)
             seen.append(shares(page))
     assert seen[0] != seen[1]
 
