@@ -26,7 +26,7 @@ from wherefrom.errors import MethodError
 from wherefrom.inside.sites import MARKS, Site, SiteObserver
 from wherefrom.rules.offsets import any_offset, set_offset
 from wherefrom.tracing.catalogue import TorchCall
-from wherefrom.tracing.tags import like, role_of, tag_of, widened
+from wherefrom.tracing.tags import like, tag_of, widened
 from wherefrom.tracing.tracer import Tracer
 
 Place = Literal["block", "heads", "neurons", "end"]
@@ -57,7 +57,6 @@ class Crossing:
     made: int  # moments before it was made
     used: int  # moments before its use
     stream: int | None  # of its rows
-    role: str
     site: Site | None
     value: Tensor  # its value, or difference to the reference
     rows: Tensor | None = None  # Σ g · value over features, in float64; None without a gradient
@@ -183,7 +182,7 @@ class Cuts(SiteObserver):
         if self._reference is not None:
             value = value - self._at_reference(value)
         crossing = Crossing(
-            self._made(tensor), len(self.moments), tag_of(tensor).stream, role_of(tensor),
+            self._made(tensor), len(self.moments), tag_of(tensor).stream,
             getattr(tensor, "wherefrom_site", None), value,
         )  # fmt: skip
         alias = like(tensor.view_as(tensor), tensor)
